@@ -18,8 +18,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 use redlock_std::{
-    AcquireError, AdoptError, Clock, ConnectError, Denial, Failure as NodeFailure, Fence, Guard,
-    NodeError, Redlock, Released, SystemClock, TransportError,
+    AcquireError, AdoptError, Clock, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
+    Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
@@ -408,8 +408,8 @@ fn not_connected(error: ConnectError) -> Failure {
 
 fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
     let waited = match plan.wait {
-        // A refused login ends the wait at once.
-        Some(wait) if !wait.is_zero() && !wait::no_login(error) => {
+        // A refused login or TTL ends the wait at once.
+        Some(wait) if !wait.is_zero() && !wait::is_misconfigured(error) => {
             format!("gave up after {}: ", humantime::format_duration(wait))
         }
         _ => String::new(),
@@ -455,16 +455,14 @@ fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
         NodeFailure::Transport(_) => !wait::is_login(failure),
         _ => false,
     };
-    let is_too_long = |failure: &NodeError| {
-        matches!(
-            failure.failure(),
-            NodeFailure::Denied(Denial::TtlTooLong { .. })
-        )
-    };
     let failures = || wait::failures(error);
     let is_held_for_longer = plan.min_hold.is_some_and(|hold| hold > plan.options.ttl());
-    if is_held_for_longer && failures().any(is_too_long) {
-        "--min-hold counts as a TTL for the nodes: use a shorter one"
+    if failures().any(wait::is_too_long) {
+        if is_held_for_longer {
+            "--min-hold counts as a TTL for the nodes: use a shorter one"
+        } else {
+            "use a shorter --ttl, or give the nodes a longer --max-ttl with redlock init --repair"
+        }
     } else if failures().any(wait::is_login) {
         "check the users and the passwords in the URLs of these nodes"
     } else if failures().all(is_away) {

@@ -71,8 +71,8 @@ pub(crate) async fn acquire(
             continue;
         }
         let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
-        if now >= give_up_at.unwrap_or(give_up_for_good) || is_hopeless(&error) || no_login(&error)
-        {
+        let is_over = now >= give_up_at.unwrap_or(give_up_for_good);
+        if is_over || is_hopeless(&error) || is_misconfigured(&error) {
             return Err(error);
         }
         if was_held != Some(error.is_held()) {
@@ -208,22 +208,30 @@ fn is_connecting(error: &AcquireError) -> bool {
     error.is_unreachable() && failures(error).any(is_late)
 }
 
-/// Whether so many nodes refuse the login that the others are no quorum. No wait changes that.
-pub(super) fn no_login(error: &AcquireError) -> bool {
+/// Whether so many nodes refuse the login or the TTL that the others are no quorum. No wait changes that.
+pub(super) fn is_misconfigured(error: &AcquireError) -> bool {
     let AcquireError::Nodes(nodes) = error else {
         return false;
     };
     let Some(report) = nodes.report() else {
         return false;
     };
-    let refused = failures(error).filter(|failure| is_login(failure)).count();
+    let refused = failures(error).filter(|failure| is_login(failure) || is_too_long(failure));
     let nodes = report.tally().nodes;
-    nodes.saturating_sub(refused) < quorum(nodes)
+    nodes.saturating_sub(refused.count()) < quorum(nodes)
 }
 
 /// Whether the node refused the login.
 pub(super) fn is_login(failure: &NodeError) -> bool {
     matches!(failure.failure(), Failure::Transport(error) if is_login_failure(&error.to_string()))
+}
+
+/// Whether the TTL is longer than the guard record of the node allows.
+pub(super) fn is_too_long(failure: &NodeError) -> bool {
+    matches!(
+        failure.failure(),
+        Failure::Denied(Denial::TtlTooLong { .. })
+    )
 }
 
 /// Whether a node has no vote now, and will have one without an operator.

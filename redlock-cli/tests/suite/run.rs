@@ -553,18 +553,25 @@ fn a_wait_that_a_refused_login_ends_is_not_told_to_be_over() {
 }
 
 #[test]
-fn a_min_hold_that_a_guard_record_does_not_allow_is_named() {
+fn a_ttl_or_min_hold_that_the_guard_records_do_not_allow_ends_the_wait_at_once() {
     let servers = Servers::start(3);
     let mut init = redlock(&["init"]);
     be_patient(&mut init, &[]);
     init.env("REDLOCK_NODES", servers.urls().join(","));
     end_of(init).expect_code(0);
-    let options = ["--no-wait", "--min-hold=61s"];
-    let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
-    ended.expect_code(69);
-    ended.expect_stderr("--min-hold counts as a TTL for the nodes: use a shorter one");
-    let options = ["--no-wait", "--ttl=61s"];
-    let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
-    ended.expect_code(69);
-    ended.expect_not_in_stderr("--min-hold");
+    for (option, advice) in [
+        (
+            "--min-hold=10h",
+            "--min-hold counts as a TTL for the nodes: use a shorter one",
+        ),
+        (
+            "--ttl=10h",
+            "use a shorter --ttl, or give the nodes a longer --max-ttl with redlock init --repair",
+        ),
+    ] {
+        let ended = end_of(run(&servers, &[option], "dock-7", "echo ran"));
+        ended.expect_code(69);
+        ended.expect_stderr(advice);
+        ended.expect_not_in_stderr("waiting");
+    }
 }
