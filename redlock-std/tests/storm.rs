@@ -12,11 +12,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use redlock_std::{Fencing, Guard, Handover, MemoryNode, Options, Redlock, Token};
+use redlock_std::{Fence, Fencing, Guard, Handover, MemoryNode, Options, Redlock, Token};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_millis(400);
+
+/// How far the clock of a node may be from the others.
+const STEP: Duration = Duration::from_millis(200);
 
 const KEYS: [&str; 2] = ["crane", "dock"];
 
@@ -57,6 +60,7 @@ struct World {
     nodes: [MemoryNode; 5],
     processes: Vec<Redlock>,
     min_hold: Duration,
+    is_fenced: bool,
     judge: Mutex<Judge>,
 }
 
@@ -64,6 +68,8 @@ struct World {
 struct Judge {
     /// The last lease of each lock.
     last: HashMap<Vec<u8>, Tenure>,
+    /// The highest fence of each lock.
+    fences: HashMap<Vec<u8>, Fence>,
     /// What is left to be adopted, perhaps once more.
     handovers: Vec<Handover>,
     /// Tokens of leases that were adopted and released: they must not be adopted again.
@@ -91,28 +97,28 @@ impl World {
     async fn run(seed: u64) -> Tally {
         let mut random = Rng::with_seed(seed);
         let nodes = MemoryNode::array();
-        let options = Options::new(TTL).unwrap().wait(TTL * 400);
-        let options = match random.bool() {
-            true => options
-                .fenced(Fencing::default().with_max_ttl(TTL).unwrap())
-                .unwrap(),
-            false => options,
-        };
+        let is_fenced = random.bool();
         let min_hold = match random.u8(..3) {
             0 => TTL / 4,
             _ => Duration::ZERO,
         };
-        let options = options
-            .min_hold(min_hold)
-            .unwrap()
-            .queue(random.u8(..4) > 0);
-        let processes =
-            (0..random.usize(2..4)).map(|_| Redlock::in_memory(&nodes, options).unwrap());
+        let fencing = Fencing::default().with_max_ttl(TTL).unwrap();
+        let fencing = fencing.with_step_back(STEP * 2).unwrap();
+        let processes = (0..random.usize(2..4)).map(|_| {
+            let options = Options::new(TTL * random.u32(4..=8) / 8).unwrap();
+            let options = match is_fenced {
+                true => options.fenced(fencing).unwrap(),
+                false => options.max_ttl(TTL).unwrap(),
+            };
+            let options = options.min_hold(min_hold).unwrap().wait(TTL * 400);
+            Redlock::in_memory(&nodes, options.queue(random.u8(..4) > 0)).unwrap()
+        });
         let world = Rc::new(Self {
             seed,
             processes: processes.collect(),
             nodes,
             min_hold,
+            is_fenced,
             judge: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
@@ -140,14 +146,31 @@ impl World {
         world.judge.lock().unwrap().tally
     }
 
-    /// Two of the five nodes hang or are slow for a while.
+    /// Two of the five nodes hang, are slow or lose their keys for a while.
     async fn faults(&self, mut random: Rng) {
+        let mut is_dead = [false; 2];
         loop {
-            for node in &self.nodes[..2] {
+            for (index, node) in self.nodes[..2].iter().enumerate() {
+                if std::mem::take(&mut is_dead[index]) {
+                    node.restart();
+                }
                 node.resume();
                 node.set_latency(Duration::from_micros(random.u64(..20_000)));
-                if random.u8(..3) == 0 {
-                    node.hang();
+                match random.u8(..12) {
+                    0..4 => node.hang(),
+                    4 => {
+                        node.kill();
+                        is_dead[index] = true;
+                    }
+                    5 => node.restart(),
+                    6 => node.restart_with_data(),
+                    // Plain clients do not notice it.
+                    7 if self.is_fenced => node.flush(),
+                    8 if self.is_fenced => {
+                        let step = i64::try_from(STEP.as_micros()).unwrap();
+                        node.set_clock_step(random.i64(-step..step));
+                    }
+                    _ => {}
                 }
             }
             for node in &self.nodes[2..] {
@@ -161,6 +184,10 @@ impl World {
         let redlock = &self.processes[process];
         for _ in 0..TURNS {
             sleep(Duration::from_millis(random.u64(..40))).await;
+            if random.u8(..8) == 0 {
+                self.work(redlock, &mut random).await;
+                continue;
+            }
             let found = match self.handover(process, &mut random) {
                 Some(handover) => self.adopt(redlock, handover, &mut random).await,
                 None => self.acquire(redlock, &mut random).await,
@@ -185,6 +212,23 @@ impl World {
         let guard = acquired?;
         let number = self.begins(&guard, None);
         Some((guard, number))
+    }
+
+    /// `hold`, whose future may be dropped half-way.
+    async fn work(&self, redlock: &Redlock, random: &mut Rng) {
+        let (key, limit) = (random.choice(KEYS).unwrap(), moment(random) * 20);
+        let held = redlock.hold(key, async |guard| {
+            let work = Work {
+                world: self,
+                guard,
+                number: self.begins(guard, None),
+            };
+            for _ in 0..random.u8(..6) {
+                self.check(guard, work.number);
+                sleep(moment(random) / 2).await;
+            }
+        });
+        drop(timeout(limit, held).await);
     }
 
     fn handover(&self, process: usize, random: &mut Rng) -> Option<Handover> {
@@ -289,6 +333,14 @@ impl World {
                 ),
             }
         }
+        if let Some(fence) = guard.fence() {
+            let last = judge.fences.insert(guard.key().to_vec(), fence);
+            let is_later = last.is_none_or(|last| match adopted {
+                Some(_) => last == fence,
+                None => last < fence,
+            });
+            assert!(is_later, "{self}: {fence} after {last:?}");
+        }
         match adopted {
             Some(_) => judge.tally.adopted += 1,
             None => judge.tally.acquired += 1,
@@ -346,6 +398,19 @@ impl World {
 impl std::fmt::Display for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "seed {}, min_hold {:?}", self.seed, self.min_hold)
+    }
+}
+
+/// The work of a `hold`, which is over when it is dropped.
+struct Work<'a> {
+    world: &'a World,
+    guard: &'a Guard,
+    number: u64,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.world.ends(self.guard, self.number, How::Release);
     }
 }
 
