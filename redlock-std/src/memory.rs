@@ -1,10 +1,8 @@
 //! Nodes in memory, for tests without servers.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redlock_core::mock::{MockError, MockNode};
@@ -208,12 +206,9 @@ impl MemoryClient {
         self.mailbox
     }
 
-    /// Sends a release whose answer no caller waits for.
+    /// Sends a release whose answer no caller waits for. A node that is down loses it.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
-        let mut client = self.node.node.client(self.mailbox);
-        let sent = pin!(client.execute(release));
-        // The first poll sends the command, and dropping the future does not cancel it.
-        let _answer = sent.poll(&mut Context::from_waker(Waker::noop()));
+        let _lost = self.node.node.client(self.mailbox).send(release);
     }
 
     pub(crate) fn name(&self) -> Arc<str> {

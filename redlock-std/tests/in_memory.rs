@@ -416,6 +416,27 @@ async fn a_handle_that_is_closed_while_it_acquires_does_not_hold_the_lock_for_th
 }
 
 /// So that a future that was polled once has sent its commands and has no answer yet.
+#[test]
+fn a_guard_that_is_dropped_outside_of_the_runtime_releases_the_lock_on_distant_nodes() {
+    for ends_first in [false, true] {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        let (nodes, guard) = runtime.block_on(async {
+            let (nodes, redlock) = fleet();
+            (nodes, redlock.acquire("dock-7").await.unwrap())
+        });
+        let distance = Duration::from_micros(100);
+        nodes.iter().for_each(|node| node.set_latency(distance));
+        let left = (!ends_first).then_some(runtime);
+        drop(guard);
+        // Until the releases have arrived.
+        while lock_count(&nodes) > 0 {
+            std::thread::yield_now();
+        }
+        drop(left);
+    }
+}
+
 fn delay_replies(nodes: &[MemoryNode]) {
     for node in nodes {
         node.set_latency(Duration::from_millis(4));

@@ -450,6 +450,23 @@ impl<C> MockClient<'_, C> {
     }
 }
 
+impl<C: Clock> MockClient<'_, C> {
+    /// Sends a command, and does not wait for the answer. It needs no timer of the clock, so no runtime either.
+    ///
+    /// # Errors
+    ///
+    /// Why the command was not sent.
+    pub fn send(&self, command: &Command<'_>) -> Result<(), MockError> {
+        let command = command.at_node(Some(self.mailbox));
+        let ticket = self.node.send(&command, self.latency_micros)?;
+        drop(Call {
+            state: &self.node.state,
+            ticket,
+        });
+        Ok(())
+    }
+}
+
 impl<C> Clone for MockClient<'_, C> {
     fn clone(&self) -> Self {
         *self
