@@ -165,6 +165,11 @@ impl LeaseFile {
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let fault = |why: &str| format!("the lease file {}: {why}", echo::file(path));
         let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.or_else(|error| match error.kind() {
+            // A lease can be extended and released without a word in the file.
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => File::open(path),
+            _ => Err(error),
+        });
         let file = file.map_err(|error| fault(&error.to_string()))?;
         let kind = file.metadata().map_err(|error| fault(&error.to_string()))?;
         if !kind.is_file() {

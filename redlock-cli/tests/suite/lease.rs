@@ -127,7 +127,7 @@ fn a_lease_whose_ttl_is_over_is_lost() {
 }
 
 #[test]
-fn an_unlock_that_cannot_remove_the_file_does_not_end_with_0() {
+fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_end_is_not_0() {
     const OTHER_USER: u32 = 65_534;
 
     let servers = Servers::start(3);
@@ -151,7 +151,11 @@ fn an_unlock_that_cannot_remove_the_file_does_not_end_with_0() {
     allow(directory.path(), 0o755);
     allow(&folder, 0o777);
     run(&["lock", KEY]).expect_code(0);
+    allow(&file, 0o444);
     allow(&folder, 0o555);
+    let ended = run(&["extend"]);
+    ended.expect_code(70);
+    ended.expect_stderr("the lease was extended");
     let ended = run(&["unlock"]);
     ended.expect_code(70);
     ended.expect_stderr("is left: Permission denied");
