@@ -117,10 +117,7 @@ impl Permissions {
     }
 
     pub(crate) fn finding(&self) -> Finding {
-        let missing = |is_meant: fn(&Needed) -> bool| {
-            let missing = self.all(|given| given.is_missing(), is_meant);
-            (!missing.is_empty()).then(|| missing.join(", "))
-        };
+        let missing = |is_meant| self.missing(is_meant);
         let denied = self.all(|given| given == Permission::Denied, |_| true);
         let unknown = self.unknown();
         let denied_keys = self.denied_keys();
@@ -161,24 +158,8 @@ impl Permissions {
                 "it does not answer the question that clients ask first ({why}), so it can grant no fenced lock, and a plain lock \
                  only without the restart guard (--no-restart-guard): ACL SETUSER {user} +eval +info +time ~{GUARD_KEY}"
             ))
-        } else if let Some(commands) = missing(|needed| *needed == Needed::ForFences) {
-            warn(format!(
-                "the user cannot run {commands}, which fenced locks need: {cures}"
-            ))
-        } else if let Some(commands) = missing(|_| true) {
-            warn(format!(
-                "the user cannot run {commands}, so clients send scripts as text: {cures}"
-            ))
-        } else if denied_keys.contains(&FENCES) {
-            warn(format!(
-                "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
-                 SETUSER {user} ~{FENCES}"
-            ))
-        } else if denied_keys.contains(&OWNERS) {
-            warn(format!(
-                "locks work, but redlock cannot show who holds the lock KEY unless the user may also use redlock:owner:KEY: ACL \
-                 SETUSER {user} ~{OWNERS}"
-            ))
+        } else if let Some(lacks) = self.lacks(&cures) {
+            warn(lacks)
         } else {
             ok(match &self.user {
                 Some(user) => format!("the user {user:?} may run every command that locks need"),
@@ -186,6 +167,37 @@ impl Permissions {
             })
         };
         Finding::new("permissions", judgement, self.json())
+    }
+
+    /// All that is missing, and not needed for a plain lock.
+    fn lacks(&self, cures: &str) -> Option<String> {
+        let user = self.user.as_deref().unwrap_or("..");
+        let is_denied = |key| self.denied_keys().contains(&key);
+        let for_fences = self
+            .missing(|needed| *needed == Needed::ForFences)
+            .map(|commands| format!("the user cannot run {commands}, which fenced locks need"));
+        let for_speed = self
+            .missing(|needed| *needed == Needed::ForSpeed)
+            .map(|commands| {
+                format!("the user cannot run {commands}, so clients send scripts as text")
+            });
+        let commands = [for_fences, for_speed].into_iter().flatten();
+        let commands = commands.collect::<Vec<_>>().join(", and ");
+        let commands = (!commands.is_empty()).then(|| format!("{commands}: {cures}"));
+        let fences = is_denied(FENCES).then(|| {
+            format!(
+                "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
+                 SETUSER {user} ~{FENCES}"
+            )
+        });
+        let owners = is_denied(OWNERS).then(|| {
+            format!(
+                "locks work, but redlock cannot show who holds the lock KEY unless the user may also use redlock:owner:KEY: ACL \
+                 SETUSER {user} ~{OWNERS}"
+            )
+        });
+        let lacks: Vec<_> = [commands, fences, owners].into_iter().flatten().collect();
+        (!lacks.is_empty()).then(|| lacks.join("; "))
     }
 
     fn json(&self) -> Json {
@@ -202,6 +214,12 @@ impl Permissions {
         keys.filter(|(_, given)| **given == Permission::KeyDenied)
             .map(|(key, _)| *key)
             .collect()
+    }
+
+    /// The names of the commands that cannot be run, of those that are meant.
+    fn missing(&self, is_meant: fn(&Needed) -> bool) -> Option<String> {
+        let missing = self.all(|given| given.is_missing(), is_meant);
+        (!missing.is_empty()).then(|| missing.join(", "))
     }
 
     fn unknown(&self) -> Vec<&'static str> {

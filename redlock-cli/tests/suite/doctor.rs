@@ -278,6 +278,25 @@ fn a_missing_permission_is_found_by_asking_and_by_trying() {
 }
 
 #[test]
+fn a_user_who_lacks_several_permissions_is_told_all_of_them_at_once() {
+    let servers = healthy(1);
+    let rules = "+@all -pttl -script|load resetkeys ~lock:* ~redlock:guard";
+    let report = Report::of(&with_user(&servers, rules), &[]);
+    let check = report.check(&servers[0], "permissions");
+    assert_eq!(check["verdict"], "warn", "{check}");
+    let message = check["message"].as_str().unwrap();
+    for lack in [
+        "the user cannot run pttl, which fenced locks need",
+        "the user cannot run script|load, so clients send scripts as text",
+        "+script|load +pttl",
+        "fenced locks also need redlock:fence:KEY",
+        "unless the user may also use redlock:owner:KEY",
+    ] {
+        assert!(message.contains(lack), "{message}");
+    }
+}
+
+#[test]
 fn each_command_in_use_is_looked_for() {
     const COMMANDS: [&str; 10] = [
         "set",
