@@ -56,6 +56,9 @@ pub enum Failure<N, E> {
     DuplicateOf(N),
     /// The node can be reached, but has no vote.
     Denied(Denial),
+    /// To a release: the acquire was never sent to the node, so neither is its release. It does not count for the quorum of a
+    /// release, which waits for nodes that may have the key.
+    NothingToRelease,
     /// The transport has failed.
     Transport(E),
 }
@@ -65,6 +68,7 @@ text! {
         Self::TimedOut(after) => "timed out after {} ms", after.as_millis();
         Self::DuplicateOf(first) => "the same server as {}; name each server once", first;
         Self::Denied(denial) => "{}", denial;
+        Self::NothingToRelease => "has nothing to release";
         Self::Transport(error) => "{}", error;
     }
 }

@@ -577,8 +577,9 @@ impl<E, const MAX: usize> Released<E, MAX> {
         self.report.tally().refused
     }
 
-    /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, or when the
-    /// node timeout was over. Nodes that can be reached delete the key a moment later. On the other nodes, it expires.
+    /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, when no quorum
+    /// could answer any more, or when the node timeout was over. Nodes that can be reached delete the key a moment later. On the
+    /// other nodes, it expires. A node that was never sent the acquire counts too, although it has nothing to release.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.report.tally().unknown

@@ -66,6 +66,8 @@ pub trait Transport {
     /// # Errors
     ///
     /// - [`Failure::Denied`](crate::Failure::Denied) if the node has no vote.
+    /// - [`Failure::NothingToRelease`](crate::Failure::NothingToRelease) if the command is a release whose acquire was never sent.
+    ///   A transport that does not know this sends the release.
     /// - [`Failure::Transport`](crate::Failure::Transport) if the node cannot be reached, or if its answer is no reply to the
     ///   command. The command may still have taken effect.
     async fn execute(

@@ -485,7 +485,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
             && self.has_sent_nothing_of(token)
             && !self.link.mail.stands_in_line(command.key)
         {
-            return Ok(Reply::NotMine);
+            return Err(self.error(Failure::NothingToRelease));
         }
         #[cfg(feature = "queue")]
         self.link.mail.refresh(self.clock.now());

@@ -279,6 +279,7 @@ impl MemoryClient {
             Failure::Denied(denial) => Failure::Denied(*denial),
             Failure::TimedOut(after) => Failure::TimedOut(*after),
             Failure::DuplicateOf(_) => Failure::DuplicateOf(self.name()),
+            Failure::NothingToRelease => Failure::NothingToRelease,
             Failure::Transport(error) => Failure::Transport(match error {
                 MockError::Refused => TransportError::Unreachable("connection refused".into()),
                 MockError::Reset => TransportError::Disconnected,

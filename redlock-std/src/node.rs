@@ -313,7 +313,7 @@ impl RedisNode {
 
     async fn answer(&mut self, command: &Command<'_>) -> Result<Reply, Failure> {
         if self.is_needless(command) {
-            return Ok(Reply::NotMine);
+            return Err(Failure::NothingToRelease);
         }
         let was_sent = self.was_sent(command);
         self.note(command, true);

@@ -50,6 +50,7 @@ impl Transport for Device {
             let failure = match *error.failure() {
                 Failure::Denied(denial) => Failure::Denied(denial),
                 Failure::TimedOut(after) => Failure::TimedOut(after),
+                Failure::NothingToRelease => Failure::NothingToRelease,
                 Failure::Transport(error) => Failure::Transport(error),
                 _ => Failure::Transport(TransportError::Unexpected),
             };

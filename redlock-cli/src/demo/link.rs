@@ -93,7 +93,7 @@ impl Transport for Link {
             return Err(self.unanswered());
         }
         if command.is_release() && self.unsent.as_ref() == Some(command.token) {
-            return Ok(Reply::NotMine);
+            return Err(NodeError::new(self.name(), Failure::NothingToRelease));
         }
         let (reply, answer) = oneshot::channel();
         let parcel = Parcel {

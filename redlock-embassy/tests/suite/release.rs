@@ -385,7 +385,8 @@ fn an_acquire_that_never_left_is_remembered_over_other_commands() {
         assert!(world.execute(&mut node, &acquire(A)).is_err());
         found(server);
         assert_eq!(world.execute(&mut node, &command), Ok(Reply::NotMine));
-        assert_eq!(world.execute(&mut node, &release(A)), Ok(Reply::NotMine));
+        let nothing = world.execute(&mut node, &release(A)).unwrap_err();
+        assert_eq!(nothing.failure(), &Failure::NothingToRelease);
         assert_eq!(server.heard().len(), 1);
     }
 }

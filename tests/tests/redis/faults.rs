@@ -54,6 +54,30 @@ async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
     .await;
 }
 
+/// If the nodes that were down when the lock was acquired counted, the next client would find the lock held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_waits_for_a_quorum_of_the_nodes_that_may_have_the_key() {
+    let (mut servers, redlock) = five(patient(TTL)).await;
+    servers.iter_mut().take(2).for_each(Server::kill);
+    eventually("the client has noticed it", TTL, || {
+        redlock.status().iter().filter(|node| node.is_connected).count() == 3
+    })
+    .await;
+    for hung in [2, 3, 4] {
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        servers[hung].pause();
+        let released = guard.release().await;
+        servers[hung].resume();
+        let counts = (released.released(), released.gone(), released.unanswered());
+        assert_eq!(counts, (2, 0, 3), "{released:?}");
+        assert_eq!(
+            released.report().failures().count(),
+            3,
+            "it waited for the hung one until the node timeout: {released:?}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_majority_is_no_quorum_within_the_node_timeout_and_leaves_no_key() {
     undisturbed(async || {

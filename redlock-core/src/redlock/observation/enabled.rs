@@ -4,6 +4,7 @@
 
 use crate::entropy::Entropy;
 use crate::error::{AcquireError, LossCause};
+use crate::failure::Failure;
 use crate::lease::Lease;
 use crate::observer::{AcquireOutcome, HoldEnd, Observer, Wait};
 use crate::redlock::Redlock;
@@ -76,8 +77,10 @@ where
         for (node, outcome) in report.outcomes().iter().enumerate() {
             match outcome {
                 Outcome::Granted | Outcome::Refused => self.observer.node_answered(node),
-                Outcome::Failed(error) => self.observer.node_failed(node, error),
                 Outcome::Unanswered => {}
+                Outcome::Failed(error)
+                    if matches!(error.failure(), Failure::NothingToRelease) => {}
+                Outcome::Failed(error) => self.observer.node_failed(node, error),
             }
         }
     }
