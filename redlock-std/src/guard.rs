@@ -15,6 +15,7 @@ use crate::entropy::SystemEntropy;
 use crate::error::{ExtendError, LossCause, Released, Report};
 use crate::handover::Handover;
 use crate::key_queues::Turn;
+use crate::lines::Lines;
 use crate::lock_clock::LockClock;
 use crate::node::Stop;
 use crate::rounds::{Round, Rounds};
@@ -38,14 +39,23 @@ pub struct Guard {
     validity: Arc<Validity>,
     keeper: Option<Keeper>,
     effort: Effort,
+    lines: Arc<Lines>,
     runtime: Handle,
 }
 
 /// What it took to acquire the lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
+    pub(crate) since: Instant,
     pub(crate) waited: Duration,
     pub(crate) attempts: u32,
+}
+
+/// What a guard shares with its handle.
+pub(crate) struct Shared {
+    pub(crate) rounds: Rounds,
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) runtime: Handle,
 }
 
 /// The lease, and the state machine for its operations.
@@ -89,10 +99,14 @@ impl Guard {
         lease: Lease<Arc<[u8]>>,
         turn: Turn,
         effort: Effort,
-        rounds: Rounds,
         scope: HoldScope,
-        runtime: Handle,
+        shared: Shared,
     ) -> Self {
+        let Shared {
+            rounds,
+            lines,
+            runtime,
+        } = shared;
         turn.hold(lease.valid_until());
         let validity = Arc::new(Validity {
             key: Arc::clone(lease.key()),
@@ -110,6 +124,7 @@ impl Guard {
             validity,
             keeper: None,
             effort,
+            lines,
             runtime,
         }
     }
@@ -275,7 +290,7 @@ impl Guard {
     }
 
     /// Releases the lock, and waits for a quorum of answers, at most for the node timeout, or for two if the lock is fenced and has a
-    /// [`min_hold`](crate::Options::min_hold).
+    /// [`min_hold`](crate::Options::min_hold). It returns earlier if so many nodes cannot be reached that the others are no quorum.
     ///
     /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
     /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried
@@ -284,9 +299,10 @@ impl Guard {
     /// If the lease was [adopted](crate::Redlock::adopt) and its validity is over, no node is asked: the keys expire.
     pub async fn release(mut self) -> Released {
         self.stop_keeping();
-        self.validity.leave(HoldEnd::Released);
+        self.end_lease(HoldEnd::Released);
         let Some(Held { mut core, lease }) = self.held.take() else {
-            unreachable!("a guard is released once, because release consumes it");
+            // An extension of the blocking API has taken it, and its thread has ended: the keys expire.
+            return Released::without_asking(&self.validity.key, 0);
         };
         if self.may_be_of_another() {
             return Released::without_asking(lease.key(), core.nodes().count());
@@ -335,7 +351,7 @@ impl Guard {
         self.stop_keeping();
         // Without it, the drop releases nothing.
         let held = self.held.take();
-        self.validity.leave(HoldEnd::HandedOver);
+        self.end_lease(HoldEnd::HandedOver);
         let ttl = held.map_or(Duration::ZERO, |held| held.core.options().ttl());
         self.validity.turn.end();
         Handover {
@@ -411,6 +427,12 @@ impl Guard {
             keeper.stop();
         }
     }
+
+    /// Records that the lease ends like this, before the turn ends.
+    fn end_lease(&self, end: HoldEnd) {
+        self.validity.leave(end);
+        self.lines.lease_ends(&self.validity.key, self.effort.since);
+    }
 }
 
 /// An extension in progress. If it is dropped before its end, its round counts until its commands have left the queues
@@ -440,7 +462,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_keeping();
         if let Some(Held { core, lease }) = self.held.take() {
-            self.validity.leave(HoldEnd::Dropped);
+            self.end_lease(HoldEnd::Dropped);
             if !self.may_be_of_another() {
                 let farewell = core.release_command(&lease);
                 for node in core.nodes() {

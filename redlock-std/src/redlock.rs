@@ -15,7 +15,7 @@ use crate::closing::Closing;
 use crate::core::{self, Core, MAX_NODES};
 use crate::entropy::SystemEntropy;
 use crate::error::{AcquireError, ConnectError, ExtendError, HoldError};
-use crate::guard::{Effort, Guard};
+use crate::guard::{Effort, Guard, Shared};
 use crate::handover::{AdoptError, Handover};
 use crate::key_queues::{KeyQueues, Term, Turn};
 use crate::knowledge::{FleetKnowledge, Told};
@@ -300,7 +300,7 @@ impl Redlock {
     ///
     /// Each call uses the node timeout of its own options. This timeout also decides how long a node can be silent
     /// before the call skips it. If commands with longer timeouts are in flight, the call may notice the silence later. A
-    /// silent connection is replaced after eight node timeouts, the longest of the commands in flight.
+    /// silent connection is replaced after eight node timeouts, the longest of the commands in flight, and at least a second.
     ///
     /// If [`connect`](Self::connect) would refuse the options, because the TTL is only a few milliseconds, every acquire
     /// fails with [`AcquireError::Build`].
@@ -654,6 +654,7 @@ impl Redlock {
             return Err(AdoptError::HeldHere(KeyName::new(key)));
         }
         let effort = Effort {
+            since: now,
             waited: self.now().saturating_duration_since(now),
             attempts: 1,
         };
@@ -691,6 +692,7 @@ impl Redlock {
             node.end_wait();
         }
         let effort = Effort {
+            since,
             waited: self.now().saturating_duration_since(since),
             attempts,
         };
@@ -807,8 +809,12 @@ impl Redlock {
         effort: Effort,
     ) -> Guard {
         let scope = self.telemetry.hold(lease.key());
-        let (rounds, runtime) = (self.rounds.clone(), self.runtime.clone());
-        Guard::new(core, lease, turn, effort, rounds, scope, runtime)
+        let shared = Shared {
+            rounds: self.rounds.clone(),
+            lines: Arc::clone(&self.lines),
+            runtime: self.runtime.clone(),
+        };
+        Guard::new(core, lease, turn, effort, scope, shared)
     }
 
     /// The error of an acquire without a round.

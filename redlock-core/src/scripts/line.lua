@@ -39,9 +39,16 @@ local function living(rank)
   for _ = 1, 1000 do
     local client = call('zrange', queue, rank, rank)[1]
     if not client or client == me or string.sub(client, 1, 1) == '~' then return client end
-    if call('pubsub', 'numsub', 'redlock:mail:' .. client)[2] > 0 then return client end
+    -- pcall: an error, for example a missing permission, is no proof that the client is gone.
+    if redis.pcall('pubsub', 'numsub', 'redlock:mail:' .. client)[2] ~= 0 then return client end
     call('zrem', queue, client)
   end
+end
+
+-- Calls a client. Returns false if this user may not call it. A client that cannot be called looks by itself.
+local function tell(client, message)
+  if string.sub(client, 1, 1) == '~' then return true end
+  return type(redis.pcall('publish', 'redlock:mail:' .. client, message .. lock)) == 'number'
 end
 
 -- Gives the turn to the first client of the line that lives, and calls it. The second one, its deputy, is called too: it comes when
@@ -50,10 +57,11 @@ local function call_next()
   local head = living(0)
   if not head or head == me then return end
   local deputy = living(1)
-  -- First the message: if it is forbidden, this is no turn.
-  call('publish', 'redlock:mail:' .. head, '1' .. lock)
-  call('zadd', queue, -(now_ms + math.min(turn, 10000)), '!' .. head)
-  if deputy and deputy ~= me then call('publish', 'redlock:mail:' .. deputy, '2' .. lock) end
+  -- Without a turn, a client that does not come would stay the first one for ever. A client that was not called comes with its next
+  -- look, within 1.25 s.
+  local lasts = tell(head, '1') and turn or math.max(turn, 2000)
+  call('zadd', queue, -(now_ms + math.min(lasts, 10000)), '!' .. head)
+  if deputy and deputy ~= me then tell(deputy, '2') end
 end
 
 -- Ends a turn. If it has passed, its client did not come, and leaves the line. If it lasts longer than any turn, the clock was

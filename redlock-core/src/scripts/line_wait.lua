@@ -27,6 +27,8 @@ end
 -- A client that finds the lock held stands in the line. Returns the number of clients ahead.
 local function wait_for_holder(ticket)
   if not register(ticket) then return 1000 end
+  -- If it has come in its turn, and another client was faster, it keeps its place: at the end of its turn, it would lose it.
+  call('zrem', queue, '!' .. me)
   local _, its_turn = front()
   return call('zrank', queue, me) - (its_turn and 1 or 0)
 end

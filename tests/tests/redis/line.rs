@@ -547,3 +547,35 @@ async fn messages_of_other_clients_cost_a_client_wake_ups_and_nothing_else() {
     }
     servers.expect_no_keys().await;
 }
+
+/// Its release and its next acquire leave together, so that it does not know yet whether others wait. It was told in the lease before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_drops_its_guards_and_holds_the_lock_for_long_does_not_starve_others() {
+    const HELD: Duration = Duration::from_secs(6);
+
+    let servers = Servers::start(3);
+    // Without `patient`: a turn that is longer than a look would hide it.
+    let options = Options::new(HELD * 5).unwrap().wait(HELD * 20);
+    let clients = clients_with(&servers, 2, options).await;
+    let [busy, other] = &clients[..] else {
+        unreachable!()
+    };
+    let first = busy.acquire(KEY).await.unwrap();
+    let waiting = waiting(other, &servers, 0).await;
+    let leases = Arc::new(AtomicUsize::new(0));
+    let (busy, count) = (busy.clone(), Arc::clone(&leases));
+    let again = tokio::spawn(async move {
+        let mut guard = first;
+        loop {
+            count.fetch_add(1, Ordering::SeqCst);
+            sleep(HELD).await;
+            drop(guard);
+            guard = busy.acquire(KEY).await.unwrap();
+        }
+    });
+    let guard = waiting.await.unwrap();
+    again.abort();
+    // One before it waits, one that overtakes it, and one for a slow machine.
+    assert!(leases.load(Ordering::SeqCst) <= 3);
+    guard.release().await;
+}

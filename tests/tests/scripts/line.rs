@@ -46,9 +46,10 @@ fn line(connection: &mut Connection) -> Vec<String> {
     zrange.query(connection).unwrap()
 }
 
-/// The client that waits is alive: it has subscribed. An error of the node is no proof that it is gone.
+/// The client that waits is alive: it has subscribed. An error of the node is no proof that it is gone. Without a turn, it would stay
+/// the first one for ever if it does not come.
 #[test]
-fn a_user_who_may_not_call_releases_and_leaves_the_line_as_it_is() {
+fn a_user_who_may_not_call_gives_the_turn_to_the_next_one_all_the_same() {
     let server = Server::start();
     let mut admin = connect(&server);
     let [holder, waiter] = [1, 2].map(|number| Mailbox::new([number; 8]));
@@ -87,9 +88,12 @@ fn a_user_who_may_not_call_releases_and_leaves_the_line_as_it_is() {
         let released = send(&mut poor, &words(&release)).unwrap();
         // With a 1, the user would overtake the clients that wait for ever.
         assert_eq!(released, Value::Int(2), "{missing}: clients wait");
-        assert_eq!(line(&mut admin), [waiter.to_string()], "{missing}: no turn");
-        // Another user may look at the lock, and wait behind the first one.
-        if missing != "-zadd" {
+        let its_turn = format!("!{waiter}");
+        if missing == "-zadd" {
+            assert_eq!(line(&mut admin), [waiter.to_string()]);
+        } else {
+            assert_eq!(line(&mut admin), [its_turn.clone(), waiter.to_string()]);
+            // The user may look at the lock too, and wait behind the first one.
             let third = Mailbox::new([3; 8]);
             let command = acquire(&its, third);
             let answer = send(&mut poor, &words(&command)).unwrap();
@@ -98,13 +102,82 @@ fn a_user_who_may_not_call_releases_and_leaves_the_line_as_it_is() {
             let Some(Ok(Reply::Waiting(position, None))) = reply else {
                 panic!("{missing}: {reply:?}");
             };
-            assert_eq!((position.ahead, position.left_ms), (1, 0), "{missing}");
+            // A client that was not called has time for a look.
+            let is_long = position.left_ms > 125;
             assert_eq!(
-                line(&mut admin),
-                [waiter, third].map(|member| member.to_string())
+                (position.ahead, is_long),
+                (1, missing != "-pubsub"),
+                "{missing}: {position:?}"
             );
+            let members = [its_turn, waiter.to_string(), third.to_string()];
+            assert_eq!(line(&mut admin), members);
         }
     }
+}
+
+/// Redis 7 gives a new user no channels. Then all its clients stand in the line as ones that cannot be called.
+#[test]
+fn a_client_that_is_gone_and_could_not_be_called_costs_one_turn_also_if_the_user_may_not_publish() {
+    let server = Server::start();
+    let user = ["ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all"];
+    assert_eq!(server.query::<String>(&user).unwrap(), "OK");
+    let mut poor = connect(&server);
+    let login = ["AUTH", "poor", "secret"].map(|word| word.as_bytes().to_vec());
+    send(&mut poor, &login).unwrap();
+    let [its, mine] = [1, 2].map(|byte| Token::from_bytes([byte; Token::LEN]));
+    let [gone, waiter] = [1, 2].map(|number| Mailbox::new([number; 8]).uncallable());
+    let acquire = |token, mailbox| {
+        let place = Place::waiting(mailbox, Place::NOW, 1);
+        Command::acquire(KEY.as_bytes(), token, 60_000, VoteConditions::NONE)
+            .with_place(Some(place))
+    };
+    let set = ["SET", KEY, "another"].map(|word| word.as_bytes().to_vec());
+    send(&mut poor, &set).unwrap();
+    for (token, mailbox) in [(&its, gone), (&mine, waiter)] {
+        send(&mut poor, &words(&acquire(token, mailbox))).unwrap();
+    }
+    let delete = ["DEL", KEY].map(|word| word.as_bytes().to_vec());
+    send(&mut poor, &delete).unwrap();
+    // The first look gives the turn to the client that is gone. A look after that takes the lock.
+    let start = std::time::Instant::now();
+    loop {
+        let answer = send(&mut poor, &words(&acquire(&mine, waiter))).unwrap();
+        let [code, ..]: [i64; 4] = redis::from_redis_value(answer).unwrap();
+        if code == 0 {
+            break;
+        }
+        assert!(start.elapsed() < std::time::Duration::from_secs(20));
+    }
+}
+
+/// A client that does not stand in the line was faster. Without this, the one that came would lose its place to those behind it.
+#[test]
+fn a_client_that_comes_in_its_turn_and_finds_the_lock_taken_keeps_its_place() {
+    let server = Server::start();
+    let mut connection = connect(&server);
+    let [holder, first, second] = [1, 2, 3].map(|byte| Token::from_bytes([byte; Token::LEN]));
+    let [one, two] = [1, 2].map(|number| Mailbox::new([number; 8]).uncallable());
+    let acquire = |token, mailbox| {
+        let place = Place::waiting(mailbox, Place::NOW, 1);
+        Command::acquire(KEY.as_bytes(), token, 60_000, VoteConditions::NONE)
+            .with_place(Some(place))
+    };
+    let release = Command::release(KEY.as_bytes(), &holder).with_place(Some(Place::outside(1)));
+    let plain = Command::acquire(KEY.as_bytes(), &holder, 60_000, VoteConditions::NONE);
+    send(&mut connection, &words(&plain)).unwrap();
+    for (token, mailbox) in [(&first, one), (&second, two)] {
+        send(&mut connection, &words(&acquire(token, mailbox))).unwrap();
+    }
+    for _ in 0..3 {
+        send(&mut connection, &words(&release)).unwrap();
+        send(&mut connection, &words(&plain)).unwrap();
+        send(&mut connection, &words(&acquire(&first, one))).unwrap();
+        // The turn of a millisecond is over by the next release.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    send(&mut connection, &words(&release)).unwrap();
+    let members = [format!("!{one}"), one.to_string(), two.to_string()];
+    assert_eq!(line(&mut connection), members);
 }
 
 #[test]

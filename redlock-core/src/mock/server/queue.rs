@@ -131,6 +131,13 @@ impl<const KEYS: usize> Server<KEYS> {
     ) -> Position {
         let me = place.mailbox.zip(place.ticket);
         let is_in = me.filter(|(me, ticket)| self.register(key, *me, *ticket, now));
+        if let Some(mut line) = self.data.line(key).cloned()
+            && let Some((me, _)) = is_in
+            && line.turn.is_some_and(|turn| turn.mailbox == me)
+        {
+            line.turn = None;
+            self.data.set_line(*key, line);
+        }
         let line = self.data.line(key).zip(is_in);
         let ahead = line.map_or(1_000, |(line, (me, _))| line.clients_ahead_of(&me));
         Position::new(Refusal::Held, now.as_micros(), left_ms, ahead)
