@@ -184,8 +184,7 @@ impl<const KEYS: usize> Server<KEYS> {
         let is_new = self.data.guard.is_none() && (is_careless || self.data.is_empty());
         let is_new = is_new && self.is_master && !self.may_evict;
         if is_new {
-            // The vote counts at once, also for plain clients, which look at whole seconds.
-            self.write_guard(fencing, whole_seconds(now));
+            self.write_guard(fencing, up_to_millis(now));
         }
         is_new
     }
@@ -307,7 +306,7 @@ impl<const KEYS: usize> Server<KEYS> {
             is_master: self.is_master || is_hidden,
             may_evict,
             max_ttl_ms: self.rules().map(|rules| rules.max_ttl_ms),
-            is_vouched: self.is_vouched(whole_seconds(now)),
+            is_vouched: self.is_vouched(now),
         }
     }
 }
@@ -718,11 +717,6 @@ fn left(end: Instant, now: Instant) -> Option<Duration> {
 
 fn up_to_millis(instant: Instant) -> Instant {
     Instant::from_micros(instant.as_micros().div_ceil(1_000) * 1_000)
-}
-
-/// The start of the second.
-const fn whole_seconds(now: Instant) -> Instant {
-    Instant::from_micros(now.as_micros() / 1_000_000 * 1_000_000)
 }
 
 /// A fence or a client's time is near the clock if `now - window < time <= now + window`.

@@ -36,8 +36,9 @@ local run, data = info('server', 'run_id:(%x+)'), info('replication', 'master_re
 if run ~= ARGV[2] or data ~= ARGV[3] or info('replication', 'role:(%a+)') ~= 'master' then return say('another') end
 if info('memory', 'maxmemory_policy:([%a-]+)') ~= 'noeviction' then return say('evicts') end
 if mode ~= 'force' and (kind ~= ARGV[4] or there ~= ARGV[5]) then return say('changed') end
--- The vote counts at once, also for plain clients, which look at whole seconds.
-local until_ms = string.format('%.0f', time[1] * 1000)
+-- The vote counts at once, but no vote counts if the clock is set back below this time: the quarantine of the crash that is over
+-- by now has no more to spare.
+local until_ms = string.format('%.0f', now)
 if mode == 'start' then
   for count in string.gmatch(redis.call('INFO', 'keyspace'), 'expires=(%d+)') do
     if count ~= '0' then return say('expires') end

@@ -105,6 +105,19 @@ async fn init_from_code_lets_the_votes_of_new_servers_count_at_once_plain_and_fe
     guard.release().await;
 }
 
+/// A clock that falls below the time of the write may not make the node forget a quarantine that was over by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_init_counts_from_the_time_of_its_write_and_not_before() {
+    let servers = young(1);
+    let [seconds, micros]: [u64; 2] = servers[0].query(&["TIME"]).unwrap();
+    redlock_std::init(servers.urls(), Fencing::default())
+        .await
+        .unwrap();
+    let record: String = servers[0].query(&["GET", redlock_core::GUARD_KEY]).unwrap();
+    let until_ms: u64 = record.split(':').nth(1).unwrap().parse().unwrap();
+    assert!(until_ms >= seconds * 1_000 + micros / 1_000, "{record}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn init_from_code_says_that_a_quarantine_is_not_over() {
     let servers = young(3);

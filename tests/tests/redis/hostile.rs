@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::transport::{Command, VoteConditions};
+use redlock_core::transport::{Argument, Command, NodeInfo, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, Redlock, TransportError};
-use redlock_tests::{Impostor, Mischief, Servers, eventually};
+use redlock_tests::{Impostor, Mischief, Server, Servers, eventually};
 
 use crate::setup::patient;
 
@@ -258,4 +258,40 @@ const fn acquire(token: &Token) -> Command<'_> {
 
 const fn release(token: &Token) -> Command<'_> {
     Command::release(b"dock-7", token)
+}
+
+/// Redis keeps a line of INFO for each name of an error, and any client may choose such names.
+#[test]
+fn what_other_clients_do_does_not_make_the_question_for_the_identity_of_a_node_expensive() {
+    const ERROR: &str = "return redis.error_reply('N' .. ARGV[1] .. ' x')";
+
+    let server = Server::start();
+    let question: Vec<Vec<u8>> = NodeInfo::question()
+        .map(|word| match word {
+            Argument::Bytes(bytes) => bytes.to_vec(),
+            Argument::Integer(number) => number.to_string().into_bytes(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let least = || {
+        let times = (0..9).map(|_| {
+            let start = Instant::now();
+            let answer: Vec<i64> = server.query(&question).unwrap();
+            assert_eq!(answer.len(), 4);
+            start.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let before = least();
+    let mut errors = redis::pipe();
+    for name in 0..30_000 {
+        errors.cmd("EVAL").arg(ERROR).arg(0).arg(name).ignore();
+    }
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let _errors = errors.exec(&mut connection).unwrap_err();
+    let info: String = server.query(&["INFO", "errorstats"]).unwrap();
+    assert!(info.len() > 300_000, "{} bytes", info.len());
+    let after = least();
+    assert!(after < before * 8, "{before:?}, then {after:?}");
 }
