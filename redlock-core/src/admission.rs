@@ -236,6 +236,12 @@ impl Admission {
         if !may_lack_evicted && (!conditions.restart_guard || is_vouched) {
             return Ok(());
         }
+        // A fenced client waits until the fences that the node may have evicted are too old, not only the leases.
+        #[cfg(any(feature = "fence", feature = "mock"))]
+        let longest_ms = match may_lack_evicted {
+            true => longest_ms.max(conditions.quarantine_ms),
+            false => longest_ms,
+        };
         let drift = drift_micros(longest_ms, conditions.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
         // Negative if `now` is in the tick in which the node was asked: `began_at` is the end of that tick.
@@ -424,6 +430,33 @@ mod tests {
                 is_denied
             );
         }
+    }
+
+    /// Its record may vouch for a node that has evicted a fence, and its clock may be set back.
+    #[test]
+    fn a_node_that_has_kept_its_record_while_it_could_evict_has_no_fenced_vote_for_a_whole_quarantine()
+     {
+        let fenced = VoteConditions {
+            max_ttl_ms: 10_000,
+            quarantine_ms: 61_000,
+            refuse_eviction: true,
+            ..VoteConditions::NONE
+        };
+        let kept = NodeInfo {
+            may_evict: true,
+            max_ttl_ms: Some(TTL),
+            ..node(1, 1_000)
+        };
+        let mut admission = met(kept, at(0));
+        admission.record(Some(node(1, 1_000)), at(100));
+        let left_ms = |now| match admission.check(acquire(fenced), now) {
+            Err(Denial::Evicted { left_ms }) => Some(left_ms),
+            _ => None,
+        };
+        // Two milliseconds are the least drift.
+        assert_eq!(left_ms(at(100)), Some(61_002));
+        assert_eq!(left_ms(at(161)), Some(2));
+        assert_eq!(left_ms(at(162)), None);
     }
 
     #[test]

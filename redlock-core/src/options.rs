@@ -141,7 +141,7 @@ impl Options {
     /// [`try_acquire`](crate::Redlock::try_acquire) does. Default: the longest of these times, its drift and two node timeouts:
     ///
     /// - the TTL;
-    /// - for a plain lock, [`max_ttl`](Self::max_ttl), if it is at most two minutes;
+    /// - for a plain lock, [`max_ttl`](Self::max_ttl) and `min_hold`, if both are at most two minutes;
     /// - for a fenced lock, the [quarantine](crate::Fencing::quarantine), if it is at most two minutes. With the default
     ///   [`Fencing`] it is 62 s.
     ///
@@ -149,8 +149,8 @@ impl Options {
     /// which new or restarted nodes have no vote, so that the first acquire on new servers succeeds, if all of these hold:
     ///
     /// - The TTL is at least 100 ms.
-    /// - `max_ttl`, or the quarantine, is at most two minutes.
-    /// - For a plain lock, the `max_ttl` of the guard records is no longer than that of these options.
+    /// - `max_ttl` and `min_hold`, or the quarantine, are at most two minutes.
+    /// - For a plain lock, the `max_ttl` of the guard records is no longer than the TTL and the `max_ttl` of these options.
     /// - The acquire begins when the client is connected to the nodes.
     ///
     /// `redlock init` skips this time on a new fleet. A caller that cannot wait for so long, such as the handler of a request,
@@ -378,6 +378,11 @@ impl Options {
             #[cfg(feature = "min-hold")]
             min_hold_ms,
             max_ttl_ms: longest_ms,
+            #[cfg(any(feature = "fence", feature = "mock"))]
+            quarantine_ms: match self.fencing {
+                Some(fencing) => fencing.quarantine_ms(),
+                None => 0,
+            },
             drift_ppm: self.drift_ppm,
             restart_guard: self.restart_guard && !is_fenced,
             refuse_eviction: self.refuse_eviction || is_fenced,

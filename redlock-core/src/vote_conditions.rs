@@ -13,6 +13,10 @@ pub struct VoteConditions {
     /// The `min_hold` of the client, in milliseconds: the guard record must allow it too.
     #[cfg(feature = "min-hold")]
     pub min_hold_ms: u32,
+    /// How long a node that may have evicted keys, but has kept its guard record, has no vote, in milliseconds: the quarantine of
+    /// the fleet. If it is less than `max_ttl_ms`, for example 0 for a plain lock, that counts.
+    #[cfg(any(feature = "fence", feature = "mock"))]
+    pub quarantine_ms: u32,
     /// By how much the client's clock may run faster or slower than the node's, in millionths of the node's rate.
     pub drift_ppm: u32,
     /// Whether a node that has restarted has no vote until every lease that it may have forgotten is over:
@@ -32,6 +36,8 @@ impl VoteConditions {
         max_ttl_ms: 0,
         #[cfg(feature = "min-hold")]
         min_hold_ms: 0,
+        #[cfg(any(feature = "fence", feature = "mock"))]
+        quarantine_ms: 0,
         drift_ppm: 0,
         restart_guard: false,
         refuse_eviction: false,

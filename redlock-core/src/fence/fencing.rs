@@ -146,11 +146,24 @@ impl Fencing {
     /// by `step_back` is out of the window.
     #[must_use]
     pub const fn quarantine(&self) -> Duration {
-        let longest_ms = if self.max_ttl_ms > self.step_back_ms {
+        let longest_ms = self.longest_ms();
+        Duration::from_millis(longest_ms as u64 + 4 * self.window_ms as u64 + 1_000)
+    }
+
+    /// The quarantine in milliseconds, or the longest time that has 32 bits: it is longer than any TTL.
+    #[cfg(any(feature = "fence", feature = "mock"))]
+    pub(crate) const fn quarantine_ms(&self) -> u32 {
+        let windows_ms = self.window_ms.saturating_mul(4);
+        self.longest_ms()
+            .saturating_add(windows_ms)
+            .saturating_add(1_000)
+    }
+
+    const fn longest_ms(&self) -> u32 {
+        if self.max_ttl_ms > self.step_back_ms {
             self.max_ttl_ms
         } else {
             self.step_back_ms
-        };
-        Duration::from_millis(longest_ms as u64 + 4 * self.window_ms as u64 + 1_000)
+        }
     }
 }

@@ -78,8 +78,7 @@ where
             match outcome {
                 Outcome::Granted | Outcome::Refused => self.observer.node_answered(node),
                 Outcome::Unanswered => {}
-                Outcome::Failed(error)
-                    if matches!(error.failure(), Failure::NothingToRelease) => {}
+                Outcome::Failed(error) if matches!(error.failure(), Failure::NothingToRelease) => {}
                 Outcome::Failed(error) => self.observer.node_failed(node, error),
             }
         }
