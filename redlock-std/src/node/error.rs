@@ -42,7 +42,8 @@ pub enum TransportError {
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
     /// Connect again on a running one.
     RuntimeGone,
-    /// Too many commands wait for the node: its queue is full, or the round ended before its command was sent.
+    /// The command was not sent: the queue of the node is full, or the round ended while the command waited there, for example
+    /// because the node has not answered the commands before it.
     Overloaded,
     /// This number of releases were dropped, because more than a million releases, or more than 256 MB of their keys,
     /// waited. Their keys expire.
@@ -88,7 +89,9 @@ impl fmt::Display for TransportError {
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime of the connection has shut down; connect again on a running one",
             ),
-            Self::Overloaded => f.write_str("too many commands are waiting for it"),
+            Self::Overloaded => f.write_str(
+                "the command was not sent: too many others wait for the node, or it has not answered those before",
+            ),
             Self::ReleasesGivenUp(count) => {
                 write!(
                     f,

@@ -60,7 +60,12 @@ async fn a_release_waits_for_a_quorum_of_the_nodes_that_may_have_the_key() {
     let (mut servers, redlock) = five(patient(TTL)).await;
     servers.iter_mut().take(2).for_each(Server::kill);
     eventually("the client has noticed it", TTL, || {
-        redlock.status().iter().filter(|node| node.is_connected).count() == 3
+        redlock
+            .status()
+            .iter()
+            .filter(|node| node.is_connected)
+            .count()
+            == 3
     })
     .await;
     for hung in [2, 3, 4] {
