@@ -81,6 +81,8 @@ pub enum Assumption {
     OldIdentity,
     /// Nodes say that they have done a release that a device had stored, and have not.
     StoredRelease,
+    /// A release that a device need not send, because its acquire was not sent, counts as an answer of the node.
+    EarlyRelease,
     /// A client that does not come when it is its turn stays at the head of the line.
     KeptHead,
     /// A turn does not end.
@@ -148,6 +150,7 @@ impl Assumption {
             Self::Duplicates | Self::Twice => Some(Promise::Votes),
             Self::OldIdentity => Some(Promise::Restart),
             Self::StoredRelease => Some(Promise::Cleanup),
+            Self::EarlyRelease => Some(Promise::Release),
             Self::OneClock => Some(Promise::NodesTime),
             Self::Replica => Some(Promise::Replica),
             Self::FirstCall => Some(Promise::Restraint),
@@ -226,7 +229,10 @@ impl Assumption {
 
     /// Whether it makes a difference to devices only.
     pub(super) const fn needs_devices(self) -> bool {
-        matches!(self, Self::Twice | Self::OldIdentity | Self::StoredRelease)
+        matches!(
+            self,
+            Self::Twice | Self::OldIdentity | Self::StoredRelease | Self::EarlyRelease
+        )
     }
 
     /// Whether it is about the lines of waiting clients.

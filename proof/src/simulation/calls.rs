@@ -215,6 +215,9 @@ impl<T: Transport> User<T> {
             }
             // A process that comes too late has it still.
             let is_gone = kept.is_none() && is_most(released.released() + released.gone());
+            if is_gone {
+                self.tell(What::Freed(claim));
+            }
             if let Some(handover) = handover.filter(|_| is_gone && self.chance.one_in(2)) {
                 self.world.look().hand_over_lease(handover);
             }

@@ -45,7 +45,13 @@ impl Transport for Device {
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
         self.world.look().call_by_device(self.route, command);
-        let reply = self.node.execute(command).await;
+        let mut reply = self.node.execute(command).await;
+        if let Err(error) = &reply
+            && matches!(error.failure(), Failure::NothingToRelease)
+            && self.world.look().fails(Assumption::EarlyRelease)
+        {
+            reply = Ok(Reply::NotMine);
+        }
         reply.map_err(|error| {
             let failure = match *error.failure() {
                 Failure::Denied(denial) => Failure::Denied(denial),

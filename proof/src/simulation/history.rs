@@ -48,6 +48,8 @@ pub(crate) enum What {
     HandedOver(Claim),
     /// The lease was given back before its `min_hold` was over: no other client has the lock until then.
     Kept(Claim, Moment),
+    /// The client is told that a quorum of nodes has released its lease, or had it no more.
+    Freed(Claim),
     /// The holder gives the lease back or leaves it to another process, or has been told that it is over.
     Over(Claim),
     /// It says that it is valid although the holder has been told that it is over.
@@ -179,6 +181,7 @@ impl What {
             | Self::Adopted(claim, ..)
             | Self::HandedOver(claim)
             | Self::Kept(claim, _)
+            | Self::Freed(claim)
             | Self::Over(claim)
             | Self::StillValid(claim)
             | Self::CalledLost(claim)

@@ -4,6 +4,7 @@
 mod calls;
 mod fences;
 mod lines;
+mod releases;
 mod standings;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::exclusion::Holding;
 use calls::Calls;
 use fences::Fences;
 use lines::Lines;
+use releases::Releases;
 use standings::Standings;
 use votes::Votes;
 
@@ -59,6 +61,7 @@ pub(crate) fn judge(
     let mut judge = Judge {
         standings: Standings::new(nodes / 2 + 1),
         votes: Votes::new(nodes / 2 + 1),
+        releases: Releases::new(nodes / 2 + 1),
         promised: Some(promised),
         lines: limits.map(Lines::new),
         ..Judge::default()
@@ -101,6 +104,7 @@ struct Judge {
     calls: Calls,
     fences: Fences,
     votes: Votes,
+    releases: Releases,
     /// None where no client waits in a line.
     lines: Option<Lines>,
 }
@@ -146,6 +150,10 @@ impl Judge {
         if let Some((claim, promise)) = self.votes.hear(at, &what) {
             let what = format!("{claim}: by votes that must not count");
             self.breach(promise, at, &[claim.token], what);
+        }
+        if let Some(claim) = self.releases.hear(&what) {
+            let what = format!("{claim}: is said to be released, and a quorum may carry its token");
+            self.breach(Promise::Release, at, &[claim.token], what);
         }
         match what {
             What::Begins(task, call, span) => self.calls.begins(at, task, call, span),
@@ -220,6 +228,7 @@ impl Judge {
                 what: "events without end: a client repeats itself".into(),
             }),
             What::Executed(..)
+            | What::Freed(_)
             | What::Answered(..)
             | What::Connected(..)
             | What::Subscribed(..)

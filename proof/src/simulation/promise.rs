@@ -13,6 +13,8 @@ pub enum Promise {
     Loss,
     /// What is not wanted any more is deleted on every node whose connection has lived since.
     Cleanup,
+    /// A release that is said to be done was executed by a quorum of nodes.
+    Release,
     /// A token is never used twice.
     Token,
     /// A plain client that knows the `max_ttl` of a node has no vote there for a longer lease.

@@ -103,6 +103,7 @@ impl fmt::Display for What {
                     Seconds(*until)
                 )
             }
+            Self::Freed(claim) => write!(f, "{claim}: is said to be free"),
             Self::Over(claim) => write!(f, "{claim}: given back or over"),
             Self::StillValid(claim) => write!(f, "{claim}: says that it is valid"),
             Self::Believes(task, off, _) => write!(f, "{task} is {off} us from the nodes' time"),

@@ -152,6 +152,11 @@ fn a_release_that_a_device_has_stored_and_that_is_never_done_is_found() {
 }
 
 #[test]
+fn a_release_that_counts_nodes_which_never_had_the_key_is_found() {
+    assert_eq!(found(Assumption::EarlyRelease), Promise::Release);
+}
+
+#[test]
 fn fences_go_back_where_other_rules_shorten_their_life() {
     assert_eq!(found(Assumption::ShorterFences), Promise::Fence);
 }
