@@ -99,11 +99,9 @@ impl Admission {
         };
         // The node may have forgotten keys, because it may have evicted them until now.
         let can_no_longer_evict = self.may_evict && !node_info.may_evict;
-        let is_same = self.run_id == node_info.run_id
-            && self.replication_id == node_info.replication_id
-            && self.is_master
-            && !can_no_longer_evict;
-        if !is_same {
+        let is_other =
+            self.run_id != node_info.run_id || self.replication_id != node_info.replication_id;
+        if is_other || !self.is_master || can_no_longer_evict {
             self.began_at = now.as_micros();
             if self.beginnings == 0 {
                 // The uptime is rounded to whole seconds: it may be up to one second too long.
@@ -122,6 +120,8 @@ impl Admission {
         self.may_evict = node_info.may_evict;
         self.could_evict |= can_no_longer_evict;
         if FENCES {
+            // The record that was kept does not vouch for another process, nor for other data.
+            self.keeps_record &= !is_other;
             self.keeps_record |= node_info.may_evict && node_info.max_ttl_ms.is_some();
         }
     }
@@ -449,14 +449,15 @@ mod tests {
         };
         let mut admission = met(kept, at(0));
         admission.record(Some(node(1, 1_000)), at(100));
-        let left_ms = |now| match admission.check(acquire(fenced), now) {
-            Err(Denial::Evicted { left_ms }) => Some(left_ms),
-            _ => None,
-        };
         // Two milliseconds are the least drift.
-        assert_eq!(left_ms(at(100)), Some(61_002));
-        assert_eq!(left_ms(at(161)), Some(2));
-        assert_eq!(left_ms(at(162)), None);
+        for (now, left_ms) in [(100, 61_002), (161, 2)] {
+            let denial = admission.check(acquire(fenced), at(now));
+            assert_eq!(denial, Err(Denial::Evicted { left_ms }));
+        }
+        assert_eq!(admission.check(acquire(fenced), at(162)), Ok(()));
+        // After a restart, the record does not vouch. Then the node decides, and its quarantine begins at once.
+        admission.record(Some(node(2, 0)), at(200));
+        assert_eq!(admission.check(acquire(fenced), at(200)), Ok(()));
     }
 
     #[test]

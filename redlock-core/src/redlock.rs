@@ -289,7 +289,8 @@ where
     /// Releases the lock: tells every node to delete the key if it still carries the token.
     ///
     /// Returns when a quorum has answered, at the latest after the node timeout, or after two if the lock is fenced and has a
-    /// [`min_hold`](crate::Options::min_hold). Commands on their way to the other nodes still arrive. It is no error if the lease has
+    /// [`min_hold`](crate::Options::min_hold). If no quorum can answer, for example because nodes are down, it waits for those that
+    /// can. Commands on their way to the other nodes still arrive. It is no error if the lease has
     /// expired or the key carries another token: the report shows it.
     pub async fn release<K: AsRef<[u8]>>(
         &mut self,
@@ -441,7 +442,7 @@ where
     }
 
     /// Creates a round that grants no lease: it sends `command` to `recipients`, and waits for the answers of `count` nodes of
-    /// `awaited`. For a release, and for an acquire that only restores guard records.
+    /// `awaited`, or of all of them if so many cannot answer. For a release, and for an acquire that only restores guard records.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn delivery_round<'c>(
@@ -452,7 +453,8 @@ where
         count: u32,
     ) -> Ballot<'c, NodeErrorOf<T>, MAX> {
         let deadline = self.clock.now().plus_micros(self.options.round_micros());
-        let round = Round::new(awaited, count, deadline, Instant::MAX);
+        let mut round = Round::new(awaited, count, deadline, Instant::MAX);
+        round.wait_for_all();
         Ballot::new(command, recipients, self.node_count(), round)
     }
 
@@ -577,9 +579,9 @@ impl<E, const MAX: usize> Released<E, MAX> {
         self.report.tally().refused
     }
 
-    /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, when no quorum
-    /// could answer any more, or when the node timeout was over. Nodes that can be reached delete the key a moment later. On the
-    /// other nodes, it expires. A node that was never sent the acquire counts too, although it has nothing to release.
+    /// How many nodes had not answered, or had failed, when the release returned: when a quorum had answered, when all nodes had
+    /// answered or failed, or when the node timeout was over. Nodes that can be reached delete the key a moment later. On the other
+    /// nodes, it expires. A node that was never sent the acquire counts too, although it has nothing to release.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.report.tally().unknown

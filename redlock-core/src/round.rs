@@ -44,8 +44,7 @@ pub(crate) enum Verdict {
 /// - lost: `granted + pending < quorum`
 ///
 /// This is exact for an even number of nodes too. A won round ends at once. A lost round also ends at once, except after
-/// [`wait_for_samples`](Self::wait_for_samples) or [`wait_for_all`](Self::wait_for_all): then it waits for data that the
-/// next round needs.
+/// [`wait_for_samples`](Self::wait_for_samples) or [`wait_for_all`](Self::wait_for_all).
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     /// The nodes whose votes count.
@@ -64,7 +63,7 @@ pub(crate) struct Round {
     samples_needed: u32,
     /// How many nodes denied their vote only because of the proposed fence.
     misfits: u32,
-    /// A lost round waits for all voters, unless the next round may be won without those that lack a guard record.
+    /// A lost round waits for all voters, unless the next round may be won with another fence.
     needs_all: bool,
     distrust: Distrust,
 }
@@ -103,10 +102,12 @@ impl Round {
         }
     }
 
-    /// Records that a node lacks its guard record. The records of the other nodes decide whether this client may write
-    /// it again. So a lost round waits until all voters have voted or the round is over.
+    /// Makes a lost round wait until all voters have voted or the round is over:
     ///
-    /// If other nodes denied only the fence, and the next round may be won without the node, the round does not wait.
+    /// - if a node lacks its guard record, because the records of the other nodes decide whether this client may write it again;
+    /// - if the round delivers a release, which is worth waiting for on each node.
+    ///
+    /// If other nodes denied only the fence, and the next round may be won with another one, the round does not wait.
     pub(crate) const fn wait_for_all(&mut self) {
         self.needs_all = true;
     }
@@ -203,7 +204,7 @@ impl Round {
         // granted, that denied only the fence or that have not voted yet may grant it.
         let can_win_next = self.misfits > 0 && granted + self.misfits + pending >= self.quorum;
         let needs_more =
-            FENCES && (self.samples < self.samples_needed || self.needs_all && !can_win_next);
+            FENCES && self.samples < self.samples_needed || self.needs_all && !can_win_next;
         if granted + pending >= self.quorum || needs_more && pending > 0 {
             return Verdict::Pending;
         }

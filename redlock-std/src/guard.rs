@@ -290,7 +290,7 @@ impl Guard {
     }
 
     /// Releases the lock, and waits for a quorum of answers, at most for the node timeout, or for two if the lock is fenced and has a
-    /// [`min_hold`](crate::Options::min_hold). It returns earlier if so many nodes cannot be reached that the others are no quorum.
+    /// [`min_hold`](crate::Options::min_hold). If no quorum can answer, for example because nodes are down, it waits for those that can.
     ///
     /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
     /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried

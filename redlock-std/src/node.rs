@@ -257,7 +257,9 @@ impl RedisNode {
 
     /// Queues a release whose answer no caller waits for.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
-        if !self.is_needless(release) {
+        // With `min_hold`, it is an extension. A node without the key need not get that either.
+        let is_pointless = !release.is_release() && self.has_sent_nothing_of(release.token);
+        if !is_pointless && !self.is_needless(release) {
             let release = self.line.at_node(release, &self.owner.mail);
             let ttl = self.key_lasts(&release);
             let call = self.call(&release).in_place_of_a_release(ttl);
@@ -393,10 +395,14 @@ impl RedisNode {
 
     /// Whether `command` releases an acquire that was never sent. If an earlier one was, the client stands in the line there.
     fn is_needless(&self, command: &Command<'_>) -> bool {
-        let last = self.last.as_ref();
         command.is_release()
             && !self.line.is_left_by(command)
-            && last.is_some_and(|last| !last.is_sent && last.token == *command.token)
+            && self.has_sent_nothing_of(command.token)
+    }
+
+    fn has_sent_nothing_of(&self, token: &Token) -> bool {
+        let last = self.last.as_ref();
+        last.is_some_and(|last| !last.is_sent && last.token == *token)
     }
 
     /// Whether an earlier round of this attempt was sent.
@@ -421,6 +427,18 @@ impl RedisNode {
 
     fn note(&mut self, command: &Command<'_>, is_sent: bool) {
         let token = *command.token;
+        if let Verb::Extend { ttl_ms, .. } = command.verb
+            && self.last.is_none_or(|last| last.token != token)
+        {
+            // The lease was adopted: another process has sent its acquire.
+            self.last = Some(Attempt {
+                token,
+                ttl_ms,
+                is_sent: true,
+                is_granted: false,
+                number: None,
+            });
+        }
         if let Verb::Acquire { ttl_ms, .. } = command.verb {
             self.last = Some(Attempt {
                 token,
@@ -520,5 +538,22 @@ mod tests {
         let call = node.call(&Command::release(b"dock-7", &token));
         drop(node);
         assert!(!call.is_pointless(Instant::now() + Options::MAX_TTL));
+    }
+
+    #[test]
+    fn the_release_of_an_adopted_lease_waits_for_no_longer_than_its_key_lives() {
+        let address = Address::parse("redis://127.0.0.1:1").unwrap();
+        let (mut node, _actor) = RedisNode::prepare(
+            address,
+            Duration::from_millis(50),
+            random_mailbox(),
+            Arc::default(),
+        );
+        let token = Token::from_bytes([1; Token::LEN]);
+        node.note(&Command::extend(b"dock-7", &token, 1_000), true);
+        let call = node.call(&Command::release(b"dock-7", &token));
+        drop(node);
+        assert!(!call.is_pointless(Instant::now() + Duration::from_secs(1)));
+        assert!(call.is_pointless(Instant::now() + Duration::from_secs(9)));
     }
 }

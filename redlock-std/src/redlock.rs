@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redlock_core::{Acquisition, BuildError, Clock, Instant, KeyName, Lease, Options};
+use redlock_core::{
+    Acquisition, BuildError, Clock, Failure, Instant, KeyName, Lease, Options, Transport,
+};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -378,8 +380,22 @@ impl Redlock {
     /// ```
     #[must_use]
     pub fn status(&self) -> Vec<NodeStatus> {
-        let nodes = self.core.nodes();
-        nodes.map(|node| node.status(&self.options)).collect()
+        let mut nodes: Vec<&Member> = Vec::new();
+        let mut status = Vec::new();
+        for node in self.core.nodes() {
+            let mut its = node.status(&self.options);
+            let process = node.run_id().filter(|_| its.has_vote());
+            let first = nodes
+                .iter()
+                .find(|other| process.is_some() && other.run_id() == process);
+            if let Some(first) = first {
+                let duplicate = Failure::DuplicateOf(first.name());
+                its.error = Some(NodeError::new(node.name(), duplicate));
+            }
+            nodes.push(node);
+            status.push(its);
+        }
+        status
     }
 
     /// Returns the problems of nodes that do not cost them their vote:

@@ -20,7 +20,8 @@ local function say(outcome) return {outcome, kind, there, string.format('%.0f', 
 -- Whether the node was flushed, evicted a key, or was a replica, since it started: it may have lost a lock. CONFIG RESETSTAT
 -- hides the first two.
 local function may_have_forgotten()
-  local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush', 1, true)
+  -- Not a call that was refused.
+  local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush%a+:calls=[1-9]')
   return flushed or string.find(info('stats', '\nevicted_keys:(%d+)'), '[^0]')
     or string.find(info('replication', 'master_replid2:(%x+)'), '[^0]')
 end

@@ -127,6 +127,10 @@ impl Site {
             }
             "written" => Ok(format!("written: its vote counts now; there was {there}")),
             "evicts" => Err(EVICTS.to_owned()),
+            // For example another `init` of the same fleet, at the same moment.
+            "changed" if there.is_right(settings) && there.quarantine_left().is_none() => {
+                Ok(format!("nothing to do: {there}"))
+            }
             "changed" => Err(format!("a client has just written {there}")),
             "expires" => {
                 Err("a client has just written a key that expires, maybe a lock".to_owned())

@@ -105,6 +105,33 @@ async fn init_from_code_lets_the_votes_of_new_servers_count_at_once_plain_and_fe
     guard.release().await;
 }
 
+/// As tests do that run side by side.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_calls_of_init_at_the_same_moment_succeed() {
+    for _ in 0..5 {
+        let servers = young(3);
+        let init = || redlock_std::init(servers.urls(), Fencing::default());
+        let (one, other) = tokio::join!(init(), init());
+        assert_eq!((one, other), (Ok(()), Ok(())));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_two_names_has_one_vote_in_the_status_too() {
+    let servers = Servers::start(2);
+    let mut urls = servers.urls();
+    urls.push(format!("redis://localhost:{}", servers[0].port()));
+    let redlock = Redlock::connect(urls, patient(TTL)).unwrap();
+    eventually("all are connected", TTL, || {
+        redlock.status().iter().all(|node| node.is_connected)
+    })
+    .await;
+    let votes = redlock.status().into_iter().map(|node| node.has_vote());
+    assert_eq!(votes.collect::<Vec<_>>(), [true, true, false]);
+    let twin = redlock.status().pop().unwrap().to_string();
+    assert!(twin.contains("the same server as"), "{twin}");
+}
+
 /// A clock that falls below the time of the write may not make the node forget a quarantine that was over by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_init_counts_from_the_time_of_its_write_and_not_before() {

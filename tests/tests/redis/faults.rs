@@ -83,6 +83,33 @@ async fn a_release_waits_for_a_quorum_of_the_nodes_that_may_have_the_key() {
     }
 }
 
+/// A process may end after that: the key would stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_reaches_the_nodes_that_are_left_although_they_are_no_quorum() {
+    let (mut servers, redlock) = five(patient(TTL)).await;
+    let connected = async |count| {
+        eventually("the client has noticed it", TTL, || {
+            let status = redlock.status();
+            status.iter().filter(|node| node.is_connected).count() == count
+        })
+        .await;
+    };
+    servers.iter_mut().take(2).for_each(Server::kill);
+    connected(3).await;
+    let guards = [
+        redlock.acquire("dock-7").await.unwrap(),
+        redlock.acquire("dock-8").await.unwrap(),
+    ];
+    servers[2].kill();
+    connected(2).await;
+    for guard in guards {
+        let released = guard.release().await;
+        assert_eq!(released.released(), 2, "{released:?}");
+    }
+    let left: usize = servers[3..].iter().map(Server::key_count).sum();
+    assert_eq!(left, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_majority_is_no_quorum_within_the_node_timeout_and_leaves_no_key() {
     undisturbed(async || {
