@@ -24,22 +24,8 @@ fn each_recipe_does_what_it_says() {
         furnish(directory.path(), &servers);
         let place = directory.path().to_str().unwrap();
         let script = script(&language, &text);
-        let script = ["/etc/redlock", "/usr/local/bin"]
-            .iter()
-            .fold(script, |script, path| script.replace(path, place));
         let run = || {
-            let mut shell = Command::new("sh");
-            shell
-                .args(["-euc", &script])
-                .current_dir(place)
-                .env(
-                    "PATH",
-                    format!("{place}:{}", std::env::var("PATH").unwrap()),
-                )
-                .env("CREDENTIALS_DIRECTORY", place)
-                .env("REDLOCK_NODES_FILE", format!("{place}/nodes"))
-                .env_remove("REDLOCK_NODES");
-            let ended = end_of(shell);
+            let ended = end_of(shell(&script, place));
             assert_eq!(ended.code, Some(0), "{script}: {}", ended.stderr);
         };
         run();
@@ -64,6 +50,65 @@ fn each_recipe_does_what_it_says() {
         assert!(leases.next().is_none(), "{script}");
         expect_no_keys(&servers);
     }
+}
+
+#[test]
+fn no_recipe_runs_a_program_while_another_client_holds_the_lock() {
+    heed_signals();
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        for key in KEYS {
+            let () = server
+                .query(&["SET", key, "another", "PX", "600000"])
+                .unwrap();
+        }
+    }
+    for (language, text) in recipes() {
+        let directory = tempdir().unwrap();
+        furnish(directory.path(), &servers);
+        let place = directory.path().to_str().unwrap();
+        // The recipes wait for minutes, or without a limit.
+        let script = script(&language, &text)
+            .replace("--wait 10m", "--no-wait")
+            .replace("--wait 1m", "--no-wait")
+            .replace("--timeout 10m", "--timeout 1ms")
+            .replace("redlock lock --ttl", "redlock lock --no-wait --ttl");
+        let ended = end_of(shell(&script, place));
+        let code = if script.contains("-E 0") { 0 } else { 75 };
+        assert_eq!(ended.code, Some(code), "{script}: {}", ended.stderr);
+        let ran = fs::read_to_string(directory.path().join("ran"));
+        assert!(ran.is_err(), "{script}: {ran:?}");
+    }
+    for (server, key) in servers
+        .iter()
+        .flat_map(|server| KEYS.map(|key| (server, key)))
+    {
+        assert_eq!(server.query::<String>(&["GET", key]).unwrap(), "another");
+    }
+}
+
+/// The locks of the recipes.
+const KEYS: [&str; 3] = ["nightly-backup", "migration", "deploy"];
+
+/// A shell as it runs scripts, without options: a recipe has those that it needs.
+fn shell(script: &str, place: &str) -> Command {
+    let script = ["/etc/redlock", "/usr/local/bin"]
+        .iter()
+        .fold(script.to_owned(), |script, path| {
+            script.replace(path, place)
+        });
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &script])
+        .current_dir(place)
+        .env(
+            "PATH",
+            format!("{place}:{}", std::env::var("PATH").unwrap()),
+        )
+        .env("CREDENTIALS_DIRECTORY", place)
+        .env("REDLOCK_NODES_FILE", format!("{place}/nodes"))
+        .env_remove("REDLOCK_NODES");
+    shell
 }
 
 /// The language and the text of each block below "Recipes".
