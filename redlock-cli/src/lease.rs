@@ -22,7 +22,7 @@ use crate::{exit, key, owner};
 /// found lost.
 ///
 /// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 128+N signal N; 64 usage, or the
-/// file exists; 70 internal error, for example a full disk. With these two, the lock is not held.
+/// file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArguments {
     #[command(flatten)]

@@ -9,8 +9,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use redlock_std::{Fence, Fencing, Handover, Options, Token};
-use rustix::fs::{FlockOperation, flock};
+use redlock_std::{Clock, Fence, Fencing, Handover, Options, SystemClock, Token};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Value, json};
 
 use crate::lock_options::node_timeout;
@@ -22,6 +22,7 @@ use crate::{echo, json};
 pub(crate) struct LeaseFile {
     path: PathBuf,
     file: File,
+    is_writable: bool,
     is_used_elsewhere: bool,
     lease: Lease,
 }
@@ -56,47 +57,57 @@ impl Blank {
         let blank = Self {
             path: path.to_owned(),
         };
-        if blank.is_taken() {
-            return Err(blank.exists());
+        if path.symlink_metadata().is_ok() {
+            return Err(blank.fault(&ErrorKind::AlreadyExists.into()));
         }
         blank.try_it().map_err(|error| blank.fault(&error))?;
         Ok(blank)
     }
 
     /// Writes the lease, which is valid for `valid`, and waits until it is on the disk. The file appears with its whole content, or
-    /// not at all.
-    pub(crate) fn write(
+    /// not at all. If a file is there, the previous holder may be about to remove it, because it releases the lock first: waits up to
+    /// a second, but at most a third of the validity.
+    pub(crate) async fn write(
         &self,
         handover: &Handover,
         options: &Options,
         nodes: &Urls,
         owner: Option<&str>,
         valid: Duration,
-    ) -> Result<(), String> {
+    ) -> io::Result<()> {
         let lease = Lease {
             handover: handover.clone(),
             options: *options,
-            nodes: names(nodes)?,
+            nodes: names(nodes).map_err(io::Error::other)?,
             owner: owner.map(str::to_owned),
         };
         let (document, draft) = (lease.document(valid), self.draft());
-        // A link, because a rename would replace a lease file that another process has made meanwhile.
-        let linked = fill(&draft, &document).and_then(|()| hard_link(&draft, &self.path));
+        let give_up_at = SystemClock.now().saturating_add(REMOVAL.min(valid / 3));
+        let mut written = fill(&draft, &document);
+        if written.is_ok() {
+            written = self.link(&draft, &document);
+            while is_taken(&written) && SystemClock.now() < give_up_at {
+                tokio::time::sleep(REMOVAL_PAUSE).await;
+                written = self.link(&draft, &document);
+            }
+        }
         let _gone = remove_file(draft);
-        let written = match linked {
+        written
+    }
+
+    /// Gives the draft the name of the file. A link, because a rename would replace a lease file that another process has made
+    /// meanwhile.
+    fn link(&self, draft: &Path, document: &str) -> io::Result<()> {
+        match hard_link(draft, &self.path) {
             Err(error)
                 if [ErrorKind::PermissionDenied, ErrorKind::Unsupported]
                     .contains(&error.kind()) =>
             {
                 // A file system without links, for example FAT.
-                fill(&self.path, &document)
+                fill(&self.path, document)
             }
             linked => linked,
-        };
-        written.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => self.exists(),
-            _ => self.fault(&error),
-        })
+        }
     }
 
     /// Makes a file in the folder, if possible one without a name: it is gone even if this process is killed.
@@ -104,7 +115,7 @@ impl Blank {
         #[cfg(target_os = "linux")]
         {
             let mut options = OpenOptions::new();
-            let flags = rustix::fs::OFlags::TMPFILE.bits().cast_signed();
+            let flags = OFlags::TMPFILE.bits().cast_signed();
             let options = options.write(true).custom_flags(flags).mode(0o600);
             let folder = self
                 .path
@@ -122,11 +133,6 @@ impl Blank {
         fill(&draft, "").and_then(|()| remove_file(draft))
     }
 
-    /// Whether something is there by now.
-    pub(crate) fn is_taken(&self) -> bool {
-        self.path.symlink_metadata().is_ok()
-    }
-
     /// A new name beside the place.
     fn draft(&self) -> PathBuf {
         let random = RandomState::new().build_hasher().finish();
@@ -135,16 +141,27 @@ impl Blank {
         self.path.with_file_name(name)
     }
 
-    fn exists(&self) -> String {
-        format!(
-            "--lease-file {}: it exists, and may hold a lease: run redlock unlock, or remove it",
-            echo::file(&self.path)
-        )
+    /// Why the file cannot be made, in words.
+    pub(crate) fn fault(&self, error: &io::Error) -> String {
+        let path = echo::file(&self.path);
+        match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "--lease-file {path}: it exists: another process may use it now (see redlock inspect); only if not, run redlock unlock \
+                 --lease-file {path}"
+            ),
+            _ => format!("--lease-file {path}: {error}"),
+        }
     }
+}
 
-    fn fault(&self, error: &io::Error) -> String {
-        format!("--lease-file {}: {error}", echo::file(&self.path))
-    }
+/// For how long a previous holder that has released the lock may take to remove its file.
+const REMOVAL: Duration = Duration::from_secs(1);
+
+/// The time between two looks.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
+
+fn is_taken(written: &io::Result<()>) -> bool {
+    matches!(written, Err(error) if error.kind() == ErrorKind::AlreadyExists)
 }
 
 /// Makes a new file with this text, which only its owner can read. A file that cannot be written is removed.
@@ -164,33 +181,42 @@ impl LeaseFile {
     /// Opens and reads the file. Changes nothing in it.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let fault = |why: &str| format!("the lease file {}: {why}", echo::file(path));
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        let file = file.or_else(|error| match error.kind() {
+        let open = |is_writable| {
+            // A pipe without a writer would be waited for.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            options.read(true).write(is_writable).custom_flags(flags);
+            options.open(path).map(|file| (file, is_writable))
+        };
+        let file = open(true).or_else(|error| match error.kind() {
             // A lease can be extended and released without a word in the file.
-            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => File::open(path),
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => open(false),
             _ => Err(error),
         });
-        let file = file.map_err(|error| fault(&error.to_string()))?;
+        let (file, is_writable) = file.map_err(|error| fault(&error.to_string()))?;
         let kind = file.metadata().map_err(|error| fault(&error.to_string()))?;
         if !kind.is_file() {
-            // A pipe would be waited for.
             return Err(fault("it is not a regular file"));
         }
         let is_used_elsewhere = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
         // Another process may have removed it before it was ours, and the file of this name may be that of the next lease.
-        let now = metadata(path).map_err(|error| fault(&error.to_string()))?;
-        if (now.dev(), now.ino()) != (kind.dev(), kind.ino()) {
+        if !is_at(&file, path).map_err(|error| fault(&error.to_string()))? {
             return Err(fault("another process has just removed it"));
         }
         let mut text = String::new();
         let read = (&file).take(MAX_BYTES).read_to_string(&mut text);
         read.map_err(|error| fault(&error.to_string()))?;
         let lease = Lease::parse(&text).ok_or_else(|| {
-            fault("it is cut off, or was not written by redlock lock; the lock ends with its TTL, if it is held")
+            fault(if is_newer(&text) {
+                "a newer redlock has written it: use that one; the lock ends with its TTL, if it is held"
+            } else {
+                "it is cut off, or was not written by redlock lock; the lock ends with its TTL, if it is held"
+            })
         })?;
         Ok(Self {
             path: path.to_owned(),
             file,
+            is_writable,
             is_used_elsewhere,
             lease,
         })
@@ -244,31 +270,56 @@ impl LeaseFile {
 
     /// Records a new end. Only its digits change, so a crash cuts nothing off.
     pub(crate) fn extended(&self, valid: Duration) -> Result<(), String> {
+        let path = echo::file(&self.path);
+        if !self.is_writable {
+            return Err(format!("the lease file {path} is read-only"));
+        }
         let document = self.lease.document(valid);
         let mut file = &self.file;
         let written = file.rewind();
         let written = written.and_then(|()| file.write_all(document.as_bytes()));
-        written.map_err(|error| format!("the lease file {}: {error}", echo::file(&self.path)))
+        // Another program may have reformatted it.
+        let written = written.and_then(|()| file.set_len(document.len() as u64));
+        written.map_err(|error| format!("the lease file {path}: {error}"))
     }
 
-    /// Removes the file of a lease that is over, unless another process uses it. The name may be a symbolic link: then the lease is in
-    /// the file behind it, and both are removed.
+    /// Removes the file of a lease that is over, unless another process uses it, or the file of another lease has its name by now. The
+    /// name may be a symbolic link: then the lease is in the file behind it, and both are removed.
     pub(crate) fn remove(&self) -> Result<(), String> {
         if self.is_used_elsewhere {
             return Ok(());
         }
-        let file = self.path.canonicalize();
-        match file.and_then(remove_file) {
+        let removed = match is_at(&self.file, &self.path) {
+            Ok(true) => self.path.canonicalize().and_then(remove_file),
+            Ok(false) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 let path = echo::file(&self.path);
                 Err(format!("the lease file {path} is left: {error}; remove it"))
             }
             _ => {
-                let _link = remove_file(&self.path);
+                if self.path.is_symlink() {
+                    let _link = remove_file(&self.path);
+                }
                 Ok(())
             }
         }
     }
+}
+
+/// Whether the open `file` is the one that has this name now.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
+}
+
+/// Whether the version of the file is one that this program does not know.
+fn is_newer(text: &str) -> bool {
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let version = document.get("version").and_then(Value::as_u64);
+    version.is_some_and(|version| version > VERSION)
 }
 
 impl Lease {

@@ -14,6 +14,7 @@ mod tether;
 mod wait;
 
 use core::time::Duration;
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
@@ -136,17 +137,17 @@ pub(crate) async fn lock_to_file(
     let token = *guard.token();
     let handover = guard.hand_over();
     let (options, nodes, owner) = (&plan.options, &plan.nodes, plan.owner.as_deref());
-    if let Err(why) = blank.write(&handover, options, nodes, owner, valid) {
+    let written = blank.write(&handover, options, nodes, owner, valid).await;
+    if let Err(error) = written {
         if let Ok(guard) = redlock.adopt(&handover).await {
             guard.release().await;
         }
         all_sent(&redlock).await;
         return Err(Failure {
-            why: format!("{why}; the lock was released"),
-            code: if blank.is_taken() {
-                exit::USAGE
-            } else {
-                exit::INTERNAL
+            why: format!("{}; the lock was released", blank.fault(&error)),
+            code: match error.kind() {
+                ErrorKind::AlreadyExists => exit::USAGE,
+                _ => exit::INTERNAL,
             },
         });
     }
@@ -169,13 +170,12 @@ pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Fa
     // Not released.
     let _left = guard.hand_over();
     owner_record::write(plan, &token, journal).await;
-    match &plan.adopt {
-        Some(file) => file.extended(valid).map(|()| 0).map_err(|why| Failure {
-            why: format!("{why}; the lease was extended"),
-            code: exit::INTERNAL,
-        }),
-        None => Ok(0),
+    if let Some(Err(why)) = plan.adopt.as_ref().map(|file| file.extended(valid)) {
+        // No command reads the end that is in the file.
+        let why = format!("{why}; the lease was extended, but valid_until in the file is old");
+        journal.write(&Event::Warned { why });
     }
+    Ok(0)
 }
 
 /// Releases the lease in the file of the plan, and removes the file.

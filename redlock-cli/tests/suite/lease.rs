@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use redlock_tests::{Server, Servers};
 use rustix::process::Signal;
@@ -127,9 +128,8 @@ fn a_lease_whose_ttl_is_over_is_lost() {
 }
 
 #[test]
-fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_end_is_not_0() {
-    const OTHER_USER: u32 = 65_534;
-
+fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_file_that_is_left_is_told()
+ {
     let servers = Servers::start(3);
     let (directory, _) = place();
     let folder = directory.path().join("folder");
@@ -142,10 +142,8 @@ fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_end
         let mut command = redlock(words);
         command.arg("--lease-file").arg(&file);
         command.env("REDLOCK_NODES", servers.urls().join(","));
-        if rustix::process::geteuid().is_root() {
-            // Root may remove it.
-            command.uid(OTHER_USER);
-        }
+        // Root may remove it.
+        as_other_user(&mut command);
         end_of(command)
     };
     allow(directory.path(), 0o755);
@@ -153,9 +151,12 @@ fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_end
     run(&["lock", KEY]).expect_code(0);
     allow(&file, 0o444);
     allow(&folder, 0o555);
+    let before = valid_for(&servers);
     let ended = run(&["extend"]);
-    ended.expect_code(70);
+    ended.expect_code(0);
+    ended.expect_stderr("is read-only");
     ended.expect_stderr("the lease was extended");
+    assert!(valid_for(&servers) > before);
     let ended = run(&["unlock"]);
     ended.expect_code(70);
     ended.expect_stderr("is left: Permission denied");
@@ -177,6 +178,72 @@ fn an_unlock_removes_the_file_behind_a_link() {
     assert!(link.symlink_metadata().is_err());
     lock(&servers, &link, &[]).expect_code(0);
     with(&servers, "unlock", &link).expect_code(0);
+}
+
+#[test]
+fn the_file_of_another_lease_is_not_removed_with_the_one_whose_name_it_has() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    let holder = Process::ready(adopt(&servers, &file, &[], "echo ready; exec sleep 60"));
+    fs::remove_file(&file).unwrap();
+    let mut other = redlock(&["lock", "dock-8", "--lease-file"]);
+    other
+        .arg(&file)
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    end_of(other).expect_code(0);
+    let lease = document(&file);
+    holder.signal(Signal::TERM);
+    holder.end().expect_code(128 + 15);
+    assert_eq!(document(&file), lease);
+    with(&servers, "unlock", &file).expect_code(0);
+    assert!(!file.exists());
+    expect_no_keys(&servers);
+}
+
+#[test]
+fn a_lock_that_waited_waits_also_for_its_predecessor_to_remove_the_lease_file() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let mut next = redlock(&["lock", KEY, "-v", "--lease-file"]);
+    next.arg(&file)
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let next = Process::start(next);
+    eventually("a waiting lock", || next.stderr().contains("waiting"));
+    fs::write(&file, "of the predecessor").unwrap();
+    holder.signal(Signal::TERM);
+    holder.end();
+    eventually("the lock", || next.stderr().contains("acquired"));
+    // A predecessor releases the lock first.
+    std::thread::sleep(Duration::from_millis(100));
+    fs::remove_file(&file).unwrap();
+    next.end().expect_code(0);
+    assert_eq!(document(&file)["key"], KEY);
+    with(&servers, "unlock", &file).expect_code(0);
+}
+
+#[test]
+fn a_lease_file_that_was_reformatted_is_whole_when_the_lease_is_extended() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    let lease = document(&file);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace(',', ",\n        ") + "\n\n").unwrap();
+    with(&servers, "extend", &file).expect_code(0);
+    assert_eq!(document(&file)["token"], lease["token"]);
+    with(&servers, "unlock", &file).expect_code(0);
+}
+
+#[test]
+fn a_lease_file_of_a_newer_version_is_told_as_one() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    fs::write(&file, r#"{"version": 2, "lease": "of the future"}"#).unwrap();
+    let ended = with(&servers, "extend", &file);
+    ended.expect_code(64);
+    ended.expect_stderr("a newer redlock has written it");
 }
 
 #[test]
@@ -256,7 +323,7 @@ fn no_lock_is_taken_if_its_file_cannot_be_made() {
     fs::write(&file, "of another").unwrap();
     let ended = lock(&servers, &file, &[]);
     ended.expect_code(64);
-    ended.expect_stderr("it exists, and may hold a lease");
+    ended.expect_stderr("it exists: another process may use it now");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
     let missing = directory.path().join("missing").join("lease");
     lock(&servers, &missing, &[]).expect_code(64);
@@ -294,7 +361,7 @@ fn a_process_that_is_killed_while_it_waits_leaves_no_file() {
     holder.end();
     let ended = late.end();
     ended.expect_code(64);
-    ended.expect_stderr("it exists, and may hold a lease");
+    ended.expect_stderr("it exists: another process may use it now");
     ended.expect_stderr("the lock was released");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
     fs::remove_file(&file).unwrap();
@@ -347,12 +414,25 @@ fn a_command_that_is_told_to_end_before_it_has_adopted_the_lease_leaves_the_file
 #[test]
 fn a_pipe_is_no_lease_file_and_is_not_waited_for() {
     let servers = Servers::start(3);
-    let (_directory, file) = place();
+    let (directory, file) = place();
     let made = Command::new("mkfifo").arg(&file).status().unwrap();
     assert!(made.success());
-    let ended = with(&servers, "unlock", &file);
-    ended.expect_code(64);
-    ended.expect_stderr("not a regular file");
+    for mode in [0o600, 0o444] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let mut unlock = redlock(&["unlock", "--lease-file"]);
+        unlock
+            .arg(&file)
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        if mode == 0o444 {
+            // Root may write to it.
+            as_other_user(&mut unlock);
+            let open = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(directory.path(), open).unwrap();
+        }
+        let ended = end_of(unlock);
+        ended.expect_code(64);
+        ended.expect_stderr("not a regular file");
+    }
 }
 
 #[test]
@@ -389,6 +469,21 @@ fn the_nodes_can_be_in_a_file() {
     let ended = end_of(command);
     ended.expect_code(64);
     ended.expect_not_in_stderr("secret");
+}
+
+/// Runs it as a user whom modes of files bind, if this process is root.
+fn as_other_user(command: &mut Command) {
+    const OTHER_USER: u32 = 65_534;
+
+    if rustix::process::geteuid().is_root() {
+        command.uid(OTHER_USER);
+    }
+}
+
+/// The time that is left of the lock, on the node that has the most.
+fn valid_for(servers: &[Server]) -> i64 {
+    let left = |server: &Server| server.query::<i64>(&["PTTL", KEY]).unwrap();
+    servers.iter().map(left).max().unwrap()
 }
 
 fn place() -> (TempDir, PathBuf) {
