@@ -1,7 +1,7 @@
 //! Keeps the [owner record](crate::owner) of a lock up to date while the command runs.
 
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use redis::Value;
 use redlock_std::Token;
@@ -18,7 +18,7 @@ use crate::owner;
 #[derive(Debug)]
 pub(crate) struct OwnerRecord {
     ending: watch::Sender<Option<Ending>>,
-    copies: JoinSet<()>,
+    copies: Copies,
 }
 
 /// What becomes of the record when the lease is released.
@@ -36,17 +36,22 @@ const FIRST: Duration = Duration::from_millis(100);
 /// How long to wait for a connection, and for an answer. Nothing of the lock waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long to wait for a quorum of nodes when the record ends.
+const ENDING: Duration = Duration::from_millis(200);
+
 impl OwnerRecord {
     /// Keeps the record of the lease with this token, if the plan has an owner.
     pub(crate) fn keep(plan: &Plan, token: &Token, journal: &Journal) -> Self {
         let (ending, _) = watch::channel(None);
-        let mut copies = JoinSet::new();
-        for copy in Copy::of(plan, token) {
+        let mut copies = Copies::default();
+        for copy in Copy::of(plan, token, &copies) {
             // In each third of the validity, the lease is extended once.
             let pause = plan.options.validity() / 3;
             // A lease that is adopted may have a record already.
             let is_written = plan.adopt.is_some();
-            copies.spawn(copy.keep(ending.subscribe(), pause, is_written, journal.clone()));
+            copies
+                .tasks
+                .spawn(copy.keep(ending.subscribe(), pause, is_written, journal.clone()));
         }
         Self { ending, copies }
     }
@@ -63,44 +68,69 @@ impl OwnerRecord {
 
     /// Waits for a moment until the nodes have heard of the end. On a node that does not answer, the record ends with its TTL.
     pub(crate) async fn ended(mut self) {
-        settle(&mut self.copies, 0).await;
+        self.copies.settle(ENDING).await;
     }
 }
 
 /// Writes the record of a lease that no process keeps. Waits until a quorum of nodes has it, and for the others a moment.
 pub(crate) async fn write(plan: &Plan, token: &Token, journal: &Journal) {
-    let mut copies = JoinSet::new();
-    for mut copy in Copy::of(plan, token) {
+    let mut copies = Copies::default();
+    for mut copy in Copy::of(plan, token, &copies) {
         let journal = journal.clone();
-        copies.spawn(async move { copy.write_or_tell(&journal, &mut false).await });
+        let write = async move { copy.write_or_tell(&journal, &mut false).await };
+        copies.tasks.spawn(write);
     }
-    let nodes = copies.len();
-    settle(&mut copies, quorum(nodes)).await;
+    copies.settle(PATIENCE).await;
 }
 
 /// Deletes the record of a lease that no process keeps.
 pub(crate) async fn delete(plan: &Plan, token: &Token) {
-    let mut copies = JoinSet::new();
-    for mut copy in Copy::of(plan, token) {
-        // It ends with its TTL where this fails.
-        copies.spawn(async move { drop(copy.delete().await) });
+    let mut copies = Copies::default();
+    for mut copy in Copy::of(plan, token, &copies) {
+        copies.tasks.spawn(async move { copy.delete().await });
     }
-    settle(&mut copies, 0).await;
+    copies.settle(ENDING).await;
 }
 
-/// Waits until all tasks have ended: for `least` of them while they are patient, for the others a fifth of a second.
-async fn settle(copies: &mut JoinSet<()>, least: usize) {
-    let nodes = copies.len();
-    // Counts sleeps instead of time: on a busy machine, time passes without any task running.
-    for turn in 0..PATIENCE.as_millis() {
-        // The tasks take their turn first.
-        tokio::task::yield_now().await;
-        while copies.try_join_next().is_some() {}
-        let is_enough = nodes - copies.len() >= least && turn >= 200;
-        if copies.is_empty() || is_enough {
-            return;
+/// The tasks of the record, one for each node. A task returns whether its node has answered.
+#[derive(Debug, Default)]
+struct Copies {
+    tasks: JoinSet<bool>,
+    /// Each task that is connected has a clone.
+    connected: Arc<()>,
+}
+
+impl Copies {
+    /// Waits up to `patience` until a quorum of nodes have answered, and then a moment for those that are connected. A node that is not
+    /// even connected then gets about as long as the quorum took, because it may hang.
+    async fn settle(&mut self, patience: Duration) {
+        /// On a busy machine, another process may be due first.
+        const LEAST: u128 = 3;
+        /// About 40 ms.
+        const MOST: u128 = 20;
+
+        let (quorum, mut answers) = (quorum(self.tasks.len()), 0);
+        let mut decided_at = None;
+        // Counts sleeps instead of time: on a busy machine, time passes without any task running.
+        for turn in 0..patience.as_millis() {
+            // The tasks take their turn first.
+            tokio::task::yield_now().await;
+            while let Some(ended) = self.tasks.try_join_next() {
+                answers += usize::from(ended.unwrap_or(false));
+            }
+            if answers >= quorum {
+                decided_at = decided_at.or(Some(turn));
+            }
+            let is_connected = Arc::strong_count(&self.connected) > 1;
+            let is_over = decided_at.is_some_and(|decided_at| {
+                let moment = if is_connected { MOST } else { decided_at };
+                turn >= decided_at + moment.clamp(LEAST, MOST)
+            });
+            if self.tasks.is_empty() || is_over {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -112,11 +142,15 @@ struct Copy {
     token: Token,
     text: Arc<str>,
     connection: Option<Connection>,
+    /// That of [`Copies`].
+    copies: Weak<()>,
+    /// Since its first connection.
+    connected: Option<Arc<()>>,
 }
 
 impl Copy {
     /// One for each node. None if the plan has no owner, and neither has the lease that it adopts.
-    fn of(plan: &Plan, token: &Token) -> Vec<Self> {
+    fn of(plan: &Plan, token: &Token, copies: &Copies) -> Vec<Self> {
         let adopted = plan.adopt.as_ref().and_then(LeaseFile::owner);
         let is_told = |owner: Option<&str>| owner.is_some_and(|text| !text.is_empty());
         if !is_told(plan.owner.as_deref()) && !is_told(adopted) {
@@ -137,18 +171,20 @@ impl Copy {
                 token: *token,
                 text: Arc::clone(&text),
                 connection: None,
+                copies: Arc::downgrade(&copies.connected),
+                connected: None,
             })
             .collect()
     }
 
-    /// Writes the record again and again, until the lease ends.
+    /// Writes the record again and again, until the lease ends. Returns whether nothing is left to do.
     async fn keep(
         mut self,
         mut ending: watch::Receiver<Option<Ending>>,
         pause: Duration,
         mut may_be_written: bool,
         journal: Journal,
-    ) {
+    ) -> bool {
         let (mut next, mut is_told) = (FIRST, false);
         let ending = loop {
             if let Ok(end) = tokio::time::timeout(next, end_of(&mut ending)).await {
@@ -165,13 +201,13 @@ impl Copy {
         };
         match ending {
             Ending::Kept => self.write_or_tell(&journal, &mut is_told).await,
-            Ending::Deleted if may_be_written => drop(self.delete().await),
-            Ending::Deleted => {}
+            Ending::Deleted if may_be_written => self.delete().await,
+            Ending::Deleted => true,
         }
     }
 
-    /// Writes the record, and tells once why it cannot be written.
-    async fn write_or_tell(&mut self, journal: &Journal, is_told: &mut bool) {
+    /// Writes the record, and tells once why it cannot be written. Returns whether the node has answered.
+    async fn write_or_tell(&mut self, journal: &Journal, is_told: &mut bool) -> bool {
         let text = Arc::clone(&self.text);
         if let Err(why) = self.run(&text).await
             && !core::mem::replace(is_told, true)
@@ -179,24 +215,33 @@ impl Copy {
             let node = self.node.name().to_owned();
             journal.write(&Event::NoOwner { node, why });
         }
+        self.connection.is_some()
     }
 
-    async fn delete(&mut self) -> Result<(), String> {
-        self.run("").await
+    /// Deletes the record, and returns whether the node has answered. If this fails, the record ends with its TTL.
+    async fn delete(&mut self) -> bool {
+        let _failed = self.run("").await;
+        self.connection.is_some()
     }
 
     /// Connects, unless it is connected. A failure is that of the next command.
     async fn connect(&mut self) {
         if self.connection.is_none() {
-            self.connection = self.node.connect().await.ok();
+            self.connection = self.connection().await.ok();
         }
+    }
+
+    async fn connection(&mut self) -> Result<Connection, String> {
+        let connection = self.node.connect().await?;
+        self.connected = self.copies.upgrade();
+        Ok(connection)
     }
 
     async fn run(&mut self, text: &str) -> Result<(), String> {
         // A connection that fails is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.node.connect().await?,
+            None => self.connection().await?,
         };
         let mut script = redis::pipe();
         let script = script

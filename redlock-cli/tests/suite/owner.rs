@@ -1,7 +1,7 @@
 //! Who holds a lock: the owner record beside its key.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_tests::{Server, Servers};
 use rustix::process::{Signal, kill_process};
@@ -242,6 +242,80 @@ fn a_node_that_hangs_delays_neither_the_command_nor_its_end() {
         assert!(!has_record(server));
     }
     servers[2].resume();
+}
+
+#[test]
+fn a_node_that_hangs_makes_no_command_that_writes_the_record_much_longer() {
+    let servers = Servers::start(5);
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("lease");
+    let file = file.to_str().unwrap();
+    let timed = |mut command: Command| {
+        command.env("REDLOCK_NODES", servers.urls().join(","));
+        let start = Instant::now();
+        end_of(command).expect_code(0);
+        start.elapsed()
+    };
+    let mut key = 0;
+    let mut all = || {
+        key += 1;
+        let kept = format!("report-{key}");
+        let kept = ["run", "--no-wait", "--min-hold=60s", &kept, "--", "true"];
+        [
+            timed(redlock(&kept)),
+            timed(redlock(&["lock", "--lease-file", file, KEY])),
+            timed(redlock(&["extend", "--lease-file", file])),
+            timed(redlock(&["unlock", "--lease-file", file])),
+        ]
+    };
+    let (mut healthy, mut hung) = ([Duration::MAX; 4], [Duration::MAX; 4]);
+    for _ in 0..20 {
+        let mut least = |times: &mut [Duration; 4]| {
+            for _ in 0..3 {
+                let now = all();
+                *times = std::array::from_fn(|at| times[at].min(now[at]));
+            }
+        };
+        least(&mut healthy);
+        servers[4].pause();
+        least(&mut hung);
+        servers[4].resume();
+        if healthy
+            .iter()
+            .zip(&hung)
+            .all(|(well, hung)| *hung <= *well * 2)
+        {
+            return;
+        }
+    }
+    panic!("{hung:?} with a node that hangs, {healthy:?} without");
+}
+
+#[test]
+fn a_node_that_hangs_while_the_command_runs_makes_its_end_little_later() {
+    let servers = Servers::start(5);
+    let end = |is_hung: bool| {
+        let holder = Process::ready(run(&servers, &[], KEY, HOLD));
+        eventually("a record on each node", || servers.iter().all(has_record));
+        if is_hung {
+            servers[4].pause();
+        }
+        let start = Instant::now();
+        holder.signal(Signal::TERM);
+        holder.end().expect_code(128 + 15);
+        let took = start.elapsed();
+        servers[4].resume();
+        took
+    };
+    let (mut healthy, mut hung) = (Duration::MAX, Duration::MAX);
+    for _ in 0..20 {
+        healthy = healthy.min(end(false));
+        hung = hung.min(end(true));
+        if hung <= healthy + Duration::from_millis(150) {
+            return;
+        }
+    }
+    panic!("{hung:?} with a node that hangs, {healthy:?} without");
 }
 
 #[test]
