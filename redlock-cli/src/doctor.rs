@@ -54,6 +54,8 @@ use report::Report;
 ///
 /// The next fenced acquire that a quorum of nodes answers restores missing guard records.
 /// If no client may restore them, a line names the command "redlock init --repair".
+/// If no node has a record, exit code 0 says nothing about fenced locks: they are not in use, or every node
+/// has lost its record.
 ///
 /// With --json, one document. A value that could not be read is null or absent.
 ///

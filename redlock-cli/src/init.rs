@@ -28,8 +28,8 @@ use crate::{duration, exit};
 /// It does not see
 /// - flushes and evictions before a CONFIG RESETSTAT, which resets the statistics of the server,
 /// - that a node was a replica longer ago than its repl-backlog-ttl,
-/// - that all nodes restarted without their data: such a fleet looks like a new one, and the clocks of its
-///   nodes may have gone back.
+/// - that a majority of the nodes restarted without their data, if the other nodes have no record and no lock:
+///   such a fleet looks like a new one, and the clocks of its nodes may have gone back.
 ///
 /// If these nodes were ever used for locks, do not run it until all of them have been running for a whole
 /// quarantine in which no client held a lock. On every boot, run it with --repair instead, which never

@@ -51,8 +51,8 @@ pub(crate) use tally::{Tally, Verdict};
 /// its answers counts. The output for the node says why.
 ///
 /// Three losses are invisible to this command:
-/// - FLUSHALL on all nodes,
-/// - FLUSHALL on any node if there are no guard records,
+/// - FLUSHALL, evictions or a failback on all nodes,
+/// - one of them on any node if there are no guard records,
 /// - a key that a node has expired too early, because its clock is ahead. If the lock is fenced, this is
 ///   visible when the clock is right again.
 ///

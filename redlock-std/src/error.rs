@@ -156,10 +156,15 @@ impl AcquireError {
             .into_iter()
             .flat_map(Report::failures)
             .filter_map(NodeError::denial);
+        // A quarantine is that of a record, and `redlock init` keeps records.
         denials.any(|denial| {
             matches!(
                 denial,
-                Denial::Restarted { .. } | Denial::Quarantined { .. } | Denial::Unguarded { .. }
+                Denial::Restarted { .. }
+                    | Denial::Unguarded {
+                        has_record: false,
+                        ..
+                    }
             )
         })
     }

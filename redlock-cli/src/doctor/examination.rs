@@ -9,7 +9,7 @@ use redlock_std::{SystemClock, printable};
 use super::line::Line;
 use super::permissions::Permissions;
 use super::writes::Writes;
-use crate::nodes::{Connection, Info, Node, in_words};
+use crate::nodes::{Connection, Info, Node, in_words, raw_text};
 use redlock_std::init::guard_record;
 
 /// The facts about a node, or why there are none.
@@ -30,6 +30,8 @@ pub(crate) struct Seen {
     pub(crate) repl_backlog_ttl: Option<String>,
     /// The value of the guard record, if there is one.
     pub(crate) guard: Result<Option<Vec<u8>>, String>,
+    /// What the node has gone through since it started, if it may have lost keys meanwhile, as far as its statistics tell.
+    pub(crate) loss: Option<String>,
     /// The time on the clock of the node when the guard record was read.
     pub(crate) now_ms: Option<u64>,
     pub(crate) permissions: Permissions,
@@ -84,7 +86,7 @@ impl Seen {
             .cmd("CONFIG")
             .arg(&["GET", "repl-backlog-ttl"]);
         guard_record::ask(&mut questions);
-        questions.cmd("TIME");
+        questions.cmd("TIME").cmd("INFO").arg("commandstats");
         let replies = connection.ask(&questions).await?;
         if let Some(Value::ServerError(error)) = replies.first()
             && error.code() == "NOAUTH"
@@ -92,7 +94,7 @@ impl Seen {
             return Err(in_words(error));
         }
         let (info, rest) = Info::read(&replies).ok_or("no answer")?;
-        let [appendfsync, save, backlog_ttl, guard, time] = rest else {
+        let [appendfsync, save, backlog_ttl, guard, time, calls] = rest else {
             return Err("no answer".to_owned());
         };
         let mut permissions = Permissions::ask(&mut connection, key).await?;
@@ -101,6 +103,7 @@ impl Seen {
         // After the others, because a record that is none can keep the node busy.
         permissions.introduce(&mut connection).await;
         Ok(Self {
+            loss: info.as_ref().ok().and_then(|info| loss(info, calls)),
             info,
             appendfsync: setting(appendfsync),
             save: setting(save),
@@ -114,6 +117,21 @@ impl Seen {
             line: Line::ask(&mut connection, key).await,
         })
     }
+}
+
+/// What `redlock init` refuses too: CONFIG RESETSTAT hides the first two.
+fn loss(info: &Info, calls: &Value) -> Option<String> {
+    let calls = raw_text(calls).unwrap_or_default();
+    if calls.contains("cmdstat_flush") {
+        return Some("was flushed".to_owned());
+    }
+    if let Some(evicted @ 1..) = info.number::<u64>("evicted_keys") {
+        return Some(format!("has evicted {evicted} keys"));
+    }
+    let earlier = info.text("master_replid2").unwrap_or_default();
+    earlier
+        .contains(|digit| digit != '0')
+        .then(|| "was a replica".to_owned())
 }
 
 /// Takes samples of the clock, the last one when `watch` is over.

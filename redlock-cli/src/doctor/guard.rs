@@ -6,7 +6,7 @@ use redlock_core::GUARD_KEY;
 use serde_json::{Value, json};
 
 use super::examination::{Examination, Seen};
-use super::finding::{Finding, bad, ok, warn};
+use super::finding::{Finding, Judgement, bad, ok, warn};
 use super::fleet;
 use crate::duration;
 use crate::nodes::Info;
@@ -115,7 +115,13 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
     let guard = Guard::of(seen);
     let judgement = match (&guard, records.in_use) {
         (Guard::NotSeen(why), _) => warn(format!("unknown: {why}")),
-        (Guard::Nothing, None) => ok("no record: fenced locks are not in use"),
+        (Guard::Nothing, None) => match &seen.loss {
+            None => ok(format!("no record: {NOT_IN_USE}")),
+            Some(loss) => warn(format!(
+                "no record, and the node {loss} since it started, so it may have lost its record: fenced locks may be in use, \
+                 and a lease may be out; {FIRST_RECORDS}"
+            )),
+        },
         (Guard::Nothing, Some(_)) => bad(format!(
             "no record: {}",
             nothing(seen.info.as_ref().ok(), records)
@@ -190,6 +196,12 @@ fn facts(guard: &Guard) -> Value {
 
 const REPAIR: &str = "redlock init --repair";
 
+/// What it means that no node has a record.
+const NOT_IN_USE: &str = "fenced locks are not in use, or every node has lost its record";
+
+/// What clients do if no node has a record.
+const FIRST_RECORDS: &str = "the next fenced acquire that all nodes answer writes the records, and their votes count after a quarantine";
+
 /// Why there is no record although other nodes have one, and what restores it.
 fn nothing(info: Option<&Info>, records: Records) -> String {
     let may_evict = info.is_some_and(|info| info.may_evict() == Some(true));
@@ -261,7 +273,7 @@ fn quarantined(left: Duration, written: Option<Duration>) -> String {
     let left = duration::in_words(left);
     match written {
         None => format!(
-            "its vote counts again in {left}: the server has restarted or lost its data; wait"
+            "its vote counts again in {left}: the server is new, has restarted or has lost its data; wait"
         ),
         Some(written) => format!(
             "its vote counts {left} after the next fenced acquire: the record says {}, because the node's \
@@ -293,9 +305,7 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
                 "no node that answers has a guard record: bring the missing nodes back; if they stay away \
                  and fenced locks are in use, run {REPAIR}, and again when they are back"
             )),
-            _ => ok(
-                "no guard records: fenced locks are not in use; to use them, run redlock init first",
-            ),
+            _ => without_records(all),
         },
         [(settings, _)] if u128::from(settings.max_ttl_ms) < ttl.as_millis() => bad(format!(
             "the records do not allow a TTL of {}, so the nodes refuse such locks, plain ones too; \
@@ -319,6 +329,26 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
         judgement,
         json!({ "configurations": groups.len() }),
     )
+}
+
+/// Judges a fleet in which no node shows a record.
+fn without_records(all: &[Examination]) -> Judgement {
+    let seen = || all.iter().filter_map(|node| node.seen.as_ref().ok());
+    let without = seen().filter(|seen| matches!(Guard::of(seen), Guard::Nothing));
+    match without.count() {
+        0 if seen().count() == 0 => warn("unknown: no node answers, so fenced locks may be in use"),
+        count if count < all.len() => warn(
+            "unknown: some nodes do not show whether they have a guard record, so fenced locks may be in use: do what their lines say",
+        ),
+        _ if seen().any(|seen| seen.loss.is_some()) => warn(format!(
+            "no guard records, and a node may have lost its record: do not run redlock init if the nodes were used for fenced \
+             locks; {FIRST_RECORDS}"
+        )),
+        _ => ok(format!(
+            "no guard records: {NOT_IN_USE}; {FIRST_RECORDS}; if the nodes are new, or have been running for a quarantine without a \
+             client that held a lock, redlock init writes records whose votes count at once"
+        )),
+    }
 }
 
 fn settings_of(examination: &Examination) -> Option<Settings> {

@@ -19,8 +19,8 @@ pub(crate) struct Permissions {
     answers: Vec<Permission>,
     /// In the order of [`KEYS`].
     keys: Vec<Permission>,
-    /// The lock that was asked about, if the user may not use its key.
-    denied_lock: Option<String>,
+    /// The lock that was asked about, and the commands that the user may not run with its key, if there are any.
+    denied_lock: Option<(String, Vec<String>)>,
     /// Why clients give the node no vote, if it does not answer what they ask first.
     no_introduction: Option<String>,
 }
@@ -39,6 +39,8 @@ struct Command {
 enum Needed {
     /// Without it there are no locks.
     Always,
+    /// Without it a plain lock can be taken, but not be extended, or not be released.
+    ToKeep,
     /// Without it the server cannot tell its identity: only plain locks without the restart guard work.
     ForIdentity,
     /// Without it there are no fenced locks.
@@ -52,10 +54,10 @@ const KEY: &str = "redlock:doctor";
 
 const COMMANDS: [Command; 10] = [
     command("set", &["SET", KEY, "", "NX", "XX"], Needed::Always),
-    command("get", &["GET", KEY], Needed::Always),
-    command("del", &["DEL", KEY], Needed::Always),
-    command("pexpire", &["PEXPIRE", KEY, "never"], Needed::Always),
-    command("evalsha", &["EVALSHA", NO_SCRIPT, "0"], Needed::Always),
+    command("get", &["GET", KEY], Needed::ToKeep),
+    command("del", &["DEL", KEY], Needed::ToKeep),
+    command("pexpire", &["PEXPIRE", KEY, "never"], Needed::ToKeep),
+    command("evalsha", &["EVALSHA", NO_SCRIPT, "0"], Needed::ToKeep),
     command("eval", &["EVAL", NO_LUA, "0"], Needed::Always),
     command("info", &["INFO", "server"], Needed::ForIdentity),
     command("script|load", &["SCRIPT", "LOAD", NO_LUA], Needed::ForSpeed),
@@ -93,19 +95,37 @@ impl Permissions {
         let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
         let owner = owner::record_key(lock.unwrap_or(KEY).as_bytes());
         let owner = String::from_utf8_lossy(&owner);
-        // The key of no lock stands for those of the user.
-        let own = lock.unwrap_or(GUARD_KEY);
-        let keys = [GUARD_KEY, &fence, &owner, own].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
+        let keys = [GUARD_KEY, &fence, &owner].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
         let keys = keys.iter().map(|call| &call[..]);
-        let calls: Vec<Call<'_>> = commands.chain(keys).collect();
+        // A selector may allow a command with some keys only. DEL has no form without effect, and GET may return much.
+        let own = lock.map(|own| {
+            [
+                ["EVALSHA", NO_SCRIPT, "1", own].to_vec(),
+                ["SET", own, "", "NX", "XX"].to_vec(),
+                ["PEXPIRE", own, "never"].to_vec(),
+            ]
+        });
+        let own = || own.iter().flatten();
+        let calls: Vec<Call<'_>> = commands
+            .chain(keys)
+            .chain(own().map(Vec::as_slice))
+            .collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
-        let is_denied = keys.last() == Some(&Permission::KeyDenied);
+        let (keys, with_own) = keys.split_at(KEYS.len().min(keys.len()));
+        let denied = own().zip(with_own);
+        let denied = denied.filter(|(_, given)| **given == Permission::KeyDenied);
+        let denied: Vec<_> = denied
+            .filter_map(|(call, _)| call.first())
+            .map(|name| name.to_lowercase())
+            .collect();
         Ok(Self {
             user,
             answers: commands.to_vec(),
             keys: keys.to_vec(),
-            denied_lock: lock.filter(|_| is_denied).map(printable),
+            denied_lock: lock
+                .filter(|_| !denied.is_empty())
+                .map(|lock| (printable(lock), denied)),
             no_introduction: None,
         })
     }
@@ -138,14 +158,25 @@ impl Permissions {
             bad(format!(
                 "the user cannot run {commands}, so it can take no lock: {cures}"
             ))
+        } else if let Some(commands) = missing(|needed| *needed == Needed::ToKeep) {
+            bad(format!(
+                "the user cannot run {commands}, so it can take a plain lock, but cannot release or extend it: {cures}"
+            ))
         } else if let Some(commands) = missing(|needed| *needed == Needed::ForIdentity) {
             bad(format!(
                 "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
-        } else if let Some(lock) = &self.denied_lock {
+        } else if let Some((lock, commands)) = &self.denied_lock {
+            let cannot = if commands.iter().any(|command| command == "set") {
+                "take this lock"
+            } else {
+                "release or extend this lock"
+            };
             bad(format!(
-                "the user may not use the key {lock}, so it cannot take this lock: ACL SETUSER {user} ~{lock}"
+                "the user may not run {} with the key {lock}, so it cannot {cannot}: ACL SETUSER {user} +{} ~{lock}",
+                commands.join(", "),
+                commands.join(" +"),
             ))
         } else if denied_keys.contains(&GUARD_KEY) {
             bad(format!(

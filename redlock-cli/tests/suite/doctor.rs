@@ -331,7 +331,74 @@ fn each_command_in_use_is_looked_for() {
             _ => "bad",
         };
         assert_eq!(permissions["verdict"], verdict, "{command}");
+        if ["get", "del", "pexpire", "evalsha"].contains(&command) {
+            let message = permissions["message"].as_str().unwrap();
+            let words = "so it can take a plain lock, but cannot release or extend it";
+            assert!(message.contains(words), "{message}");
+        }
     }
+}
+
+#[test]
+fn a_user_whose_selectors_exclude_the_lock_is_told_so_and_cannot_take_it() {
+    let servers = healthy(3);
+    for (rules, denied, cannot) in [
+        ("+@all -set (+set ~redlock:*)", "set", "take this lock"),
+        (
+            "+@all -pexpire (+pexpire ~redlock:*)",
+            "pexpire",
+            "release or extend this lock",
+        ),
+    ] {
+        let user = |server| user_of(server, "app", rules);
+        let urls: Vec<_> = servers.iter().map(user).collect();
+        let report = Report::of(&urls, &["--key=dock-7"]);
+        let message = report.message(&servers[0], "permissions");
+        let told = format!("may not run {denied} with the key dock-7, so it cannot {cannot}");
+        assert!(message.contains(&told), "{message}");
+        let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+        command.args(["dock-7", "--", "true"]);
+        let code = if denied == "set" { 69 } else { 0 };
+        assert_eq!(end_of_command(command, &urls), Some(code));
+    }
+}
+
+#[test]
+fn a_fleet_without_records_may_have_lost_them_and_is_warned_of_if_its_statistics_say_so() {
+    let servers = healthy(3);
+    let report = Report::of(&servers.urls(), &[]);
+    let message = report.fleet("guard")["message"].as_str().unwrap();
+    assert!(
+        message.contains("or every node has lost its record"),
+        "{message}"
+    );
+    report.expect_bad(&servers, &[], &[]);
+    for server in servers.iter() {
+        guard(server, 0, "60000:250:60000");
+        let () = server.query(&["FLUSHALL"]).unwrap();
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    let check = report.fleet("guard");
+    assert_eq!(check["verdict"], "warn", "{check}");
+    let message = check["message"].as_str().unwrap();
+    assert!(message.contains("do not run redlock init"), "{message}");
+    for server in servers.iter() {
+        report.expect_message(server, "guard", "the node was flushed since it started");
+        assert_eq!(report.check(server, "guard")["verdict"], "warn");
+    }
+}
+
+#[test]
+fn of_a_fleet_that_does_not_answer_it_is_unknown_whether_fenced_locks_are_in_use() {
+    let mut servers = healthy(3);
+    for server in servers.iter_mut() {
+        server.kill();
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    let check = report.fleet("guard");
+    assert_eq!(check["verdict"], "warn", "{check}");
+    let message = check["message"].as_str().unwrap();
+    assert!(message.starts_with("unknown: no node answers"), "{message}");
 }
 
 #[test]
@@ -1200,7 +1267,12 @@ fn clocks_of_one_machine_agree() {
 #[test]
 fn an_examination_changes_no_key() {
     let servers = healthy(3);
-    for (number, rules) in ["+@all &*", "+@all &* -acl"].into_iter().enumerate() {
+    for (number, rules, options, tried) in [
+        (0, "+@all &*", &[][..], 1),
+        (0, "+@all &*", &["--key=dock-7"], 1),
+        (1, "+@all &* -acl", &[], 2),
+        (1, "+@all &* -acl", &["--key=dock-7"], 3),
+    ] {
         let server = &servers[number];
         let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
         let writes = |server: &Server| {
@@ -1210,17 +1282,14 @@ fn an_examination_changes_no_key() {
         // Of a key that came and went, this tells.
         let changes = |server: &Server| field(server, "rdb_changes_since_last_save");
         let before = (server.keys(), writes(server), changes(server));
-        let ended = doctor(&with_user(&servers[number..=number], rules), &[]);
+        let ended = doctor(&with_user(&servers[number..=number], rules), options);
         ended.expect_code(0);
         let after = (server.keys(), writes(server), changes(server));
         assert_eq!((before.0, before.2), (after.0, after.2));
         // Who may ask does not even try.
         // But for a SET that sets nothing: whether writes are taken.
         let [sets, others @ ..] = [0, 1, 2].map(|command| after.1[command] - before.1[command]);
-        assert_eq!(
-            (sets, number == 0),
-            (if number == 0 { 1 } else { 2 }, others == [0, 0])
-        );
+        assert_eq!((sets, number == 0), (tried, others == [0, 0]));
         // Who tries subscribes for a moment.
         eventually("no subscription", || {
             let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]).unwrap();
