@@ -19,6 +19,7 @@ mod doctor;
 mod duration;
 mod echo;
 mod exit;
+mod file;
 mod fold;
 mod init;
 mod inspect;

@@ -10,9 +10,7 @@ mod tls;
 use core::fmt;
 use core::time::Duration;
 use std::env::{self, VarError};
-use std::fs::File;
 use std::future::Future;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,7 +19,7 @@ use redlock_std::{Address, ConnectError};
 use redlock_std::{Options, Redlock};
 use tokio::runtime::Builder;
 
-use crate::{duration, echo, exit};
+use crate::{duration, echo, exit, file};
 pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, raw_text, text};
 pub(crate) use redlock_std::init::info::Info;
 pub(crate) use redlock_std::init::recovery::quorum;
@@ -57,8 +55,12 @@ pub(crate) struct Urls {
 
 impl NodeArguments {
     pub(crate) fn urls(self) -> Result<Urls, String> {
-        let urls = self.given()?;
-        let urls: Vec<String> = urls.into_iter().filter(|url| !url.is_empty()).collect();
+        let given: Vec<(String, String)> = self.given()?;
+        let given: Vec<_> = given
+            .into_iter()
+            .filter(|(_, url)| !url.is_empty())
+            .collect();
+        let (sources, urls): (Vec<String>, Vec<String>) = given.into_iter().unzip();
         if urls.is_empty() {
             return Err(
                 "no node: name each node with --node, or all of them in REDLOCK_NODES or in a --nodes-file"
@@ -71,17 +73,36 @@ impl NodeArguments {
                 "this redlock was built without TLS: install it with --features tls".to_owned(),
             );
         }
-        Ok(Urls {
+        let urls = Urls {
             urls,
             #[cfg(feature = "tls")]
             tls: self.tls.config()?,
-        })
+        };
+        for (source, url) in sources.iter().zip(&urls.urls) {
+            if let Err(error) = urls.address(url) {
+                let hint = echo::hint(env::args_os());
+                let hint = hint.map_or_else(String::new, |hint| format!("\n{hint}"));
+                return Err(format!("{source}: {error}{}{hint}", advice(url)));
+            }
+        }
+        Ok(urls)
+    }
+}
+
+/// What may be wrong in a list that was not written as one.
+fn advice(url: &str) -> &'static str {
+    if url.starts_with('#') {
+        "; a comment needs a line of its own"
+    } else if url.contains([' ', ';']) || url.matches("://").count() > 1 {
+        "; separate URLs with commas"
+    } else {
+        ""
     }
 }
 
 impl NodeArguments {
-    /// The URLs as they are given. An argument has precedence over the environment, and a file over a list.
-    fn given(&self) -> Result<Vec<String>, String> {
+    /// The URLs as they are given, each with its place. An argument has precedence over the environment, and a file over a list.
+    fn given(&self) -> Result<Vec<(String, String)>, String> {
         match &self.nodes_file {
             Some(_) if !self.nodes.is_empty() => {
                 return Err(
@@ -90,14 +111,22 @@ impl NodeArguments {
                 );
             }
             Some(file) => return urls_of_file(file),
-            None if !self.nodes.is_empty() => return Ok(self.nodes.clone()),
+            None if !self.nodes.is_empty() => {
+                let urls = self.nodes.iter().cloned();
+                return Ok(urls.map(|url| ("--node".to_owned(), url)).collect());
+            }
             None => {}
         }
         if let Some(file) = env::var_os("REDLOCK_NODES_FILE").filter(|file| !file.is_empty()) {
             return urls_of_file(Path::new(&file));
         }
         match env::var("REDLOCK_NODES") {
-            Ok(list) => Ok(list.split(',').map(str::to_owned).collect()),
+            Ok(list) => Ok((1..)
+                .zip(list.split(','))
+                .map(|(number, url): (u32, _)| {
+                    (format!("REDLOCK_NODES, URL {number}"), url.to_owned())
+                })
+                .collect()),
             Err(VarError::NotPresent) => Ok(Vec::new()),
             Err(VarError::NotUnicode(_)) => Err("REDLOCK_NODES: it is not UTF-8".to_owned()),
         }
@@ -107,28 +136,21 @@ impl NodeArguments {
 /// The largest file of URLs that is read.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// Reads the URLs in `file`. Errors show nothing of its content.
-fn urls_of_file(file: &Path) -> Result<Vec<String>, String> {
-    let name = || echo::file(file);
-    let open = File::open(file).map_err(|error| format!("--nodes-file {}: {error}", name()))?;
-    let mut text = String::new();
-    let read = open.take(MAX_FILE + 1).read_to_string(&mut text);
-    read.map_err(|error| format!("--nodes-file {}: {error}", name()))?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(format!(
-            "--nodes-file {}: it is too large for a list of nodes",
-            name()
-        ));
-    }
+/// Reads the URLs in `file`, each with its place. Errors show nothing of its content.
+fn urls_of_file(file: &Path) -> Result<Vec<(String, String)>, String> {
+    let text = file::read("--nodes-file", file, "a list of nodes", MAX_FILE)?;
+    let name = format!("--nodes-file {}", echo::file(file));
+    let text = String::from_utf8(text).map_err(|_| format!("{name}: it is not UTF-8"))?;
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let lines = text.lines().map(str::trim);
-    let lines = lines.filter(|line| !line.starts_with('#'));
-    let urls = lines.flat_map(|line| line.split([',', ' ', '\t']));
-    Ok(urls
-        .filter(|url| !url.is_empty())
-        .map(str::to_owned)
-        .collect())
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line): &(u32, &str)| !line.starts_with('#'));
+    let urls = lines.flat_map(|(number, line)| {
+        let place = format!("{name}, line {number}");
+        let urls = line.split([',', ' ', '\t']);
+        urls.map(move |url| (place.clone(), url.to_owned()))
+    });
+    Ok(urls.filter(|(_, url)| !url.is_empty()).collect())
 }
 
 impl Urls {

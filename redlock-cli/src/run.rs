@@ -96,7 +96,7 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
             }
             let owner = OwnerRecord::keep(plan, guard.token(), journal);
             let result = hold(guard, &owner, &mut signals, plan, journal).await;
-            tokio::join!(all_sent(&redlock), owner.ended());
+            tokio::join!(all_sent(&redlock), owner.ended(&redlock));
             result
         }
         Err(failure) => {
@@ -151,7 +151,7 @@ pub(crate) async fn lock_to_file(
             },
         });
     }
-    owner_record::write(plan, &token, journal).await;
+    owner_record::write(&redlock, plan, &token, journal).await;
     Ok(0)
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Fa
     let token = *guard.token();
     // Not released.
     let _left = guard.hand_over();
-    owner_record::write(plan, &token, journal).await;
+    owner_record::write(&redlock, plan, &token, journal).await;
     if let Some(Err(why)) = plan.adopt.as_ref().map(|file| file.extended(valid)) {
         // No command reads the end that is in the file.
         let why = format!("{why}; the lease was extended, but valid_until in the file is old");
@@ -185,7 +185,10 @@ pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, F
         Ok(guard) => {
             let token = *guard.token();
             let released = release(guard, plan, None, journal).await;
-            tokio::join!(all_sent(&redlock), owner_record::delete(plan, &token));
+            tokio::join!(
+                all_sent(&redlock),
+                owner_record::delete(&redlock, plan, &token)
+            );
             let nodes = released.report().outcomes().len();
             let count = released.released() + released.gone();
             if count > nodes / 2 {
@@ -398,10 +401,8 @@ fn not_connected(error: ConnectError) -> Failure {
         ConnectError::NoRuntime => exit::INTERNAL,
         _ => exit::USAGE,
     };
-    let hint = echo::hint(std::env::args_os());
-    let hint = hint.map_or_else(String::new, |hint| format!("\n{hint}"));
     Failure {
-        why: format!("{error}{hint}"),
+        why: error.to_string(),
         code,
     }
 }

@@ -1,7 +1,5 @@
 //! The TLS options.
 
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +8,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::echo;
+use crate::{echo, file};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TlsArguments {
@@ -103,53 +101,12 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     key.map_err(|error| unread("--tls-key", file, "private key", &error))
 }
 
-/// Reads the whole `file`: a regular file of at least one byte, or an open pipe, as in `--tls-key <(COMMAND)`.
-///
-/// Opening a named pipe blocks until there is a writer, and a device may have no end. A file that the kernel generates has
-/// a length of 0, and reading it may block, for example `/proc/kmsg`.
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
-    let refused = |why: &str| format!("{option} {} {why}: name a PEM file", echo::file(file));
-    if let Ok(found) = fs::metadata(file) {
-        if !found.is_file() && !is_open_pipe(file, &found) {
-            return Err(refused("is not a regular file"));
-        }
-        if found.is_file() && found.len() == 0 {
-            return Err(refused("is empty"));
-        }
-    }
-    let mut pem = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut pem));
-    match read {
-        Ok(count) if count as u64 > MOST_BYTES => {
-            Err(refused(&format!("is longer than {} MiB", MOST_BYTES >> 20)))
-        }
-        Ok(_) => Ok(pem),
-        Err(error) => Err(format!(
-            "{option} {} cannot be read: {error}",
-            echo::file(file)
-        )),
-    }
+    file::read(option, file, "a PEM file", MOST_BYTES)
 }
 
 /// The certificates that a system trusts take 220 KB together, and less than 1 MB if openssl writes them with text.
 const MOST_BYTES: u64 = 4 << 20;
-
-/// Whether the shell has opened this pipe for us.
-#[cfg(unix)]
-fn is_open_pipe(file: &Path, found: &fs::Metadata) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-
-    let is_pipe = found.file_type().is_fifo();
-    is_pipe
-        && ["/dev/fd", "/proc/self/fd"]
-            .iter()
-            .any(|fds| file.starts_with(fds))
-}
-
-#[cfg(not(unix))]
-fn is_open_pipe(_: &Path, _: &fs::Metadata) -> bool {
-    false
-}
 
 /// Does not quote the content of the file: it may be a private key whose lines were joined.
 fn unread(option: &str, file: &Path, what: &str, error: &pem::Error) -> String {

@@ -1,10 +1,11 @@
 //! Keeps the [owner record](crate::owner) of a lock up to date while the command runs.
 
 use core::time::Duration;
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use redis::Value;
-use redlock_std::Token;
+use redlock_std::{Redlock, Token};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -36,22 +37,22 @@ const FIRST: Duration = Duration::from_millis(100);
 /// How long to wait for a connection, and for an answer. Nothing of the lock waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long to wait for a quorum of nodes when the record ends.
-const ENDING: Duration = Duration::from_millis(200);
+/// How long to wait for a quorum of nodes when the record ends, and for another node that answers the lock, after a quorum.
+const MOMENT: Duration = Duration::from_millis(200);
 
 impl OwnerRecord {
     /// Keeps the record of the lease with this token, if the plan has an owner.
     pub(crate) fn keep(plan: &Plan, token: &Token, journal: &Journal) -> Self {
         let (ending, _) = watch::channel(None);
         let mut copies = Copies::default();
-        for copy in Copy::of(plan, token, &copies) {
+        for copy in Copy::of(plan, token) {
             // In each third of the validity, the lease is extended once.
             let pause = plan.options.validity() / 3;
             // A lease that is adopted may have a record already.
             let is_written = plan.adopt.is_some();
-            copies
-                .tasks
-                .spawn(copy.keep(ending.subscribe(), pause, is_written, journal.clone()));
+            let node = copy.node.clone();
+            let keep = copy.keep(ending.subscribe(), pause, is_written, journal.clone());
+            copies.spawn(&node, keep);
         }
         Self { ending, copies }
     }
@@ -67,47 +68,53 @@ impl OwnerRecord {
     }
 
     /// Waits for a moment until the nodes have heard of the end. On a node that does not answer, the record ends with its TTL.
-    pub(crate) async fn ended(mut self) {
-        self.copies.settle(ENDING).await;
+    pub(crate) async fn ended(mut self, redlock: &Redlock) {
+        // A node may hang since its last answer.
+        self.copies.settle(redlock, MOMENT, MOMENT / 10).await;
     }
 }
 
 /// Writes the record of a lease that no process keeps. Waits until a quorum of nodes has it, and for the others a moment.
-pub(crate) async fn write(plan: &Plan, token: &Token, journal: &Journal) {
+pub(crate) async fn write(redlock: &Redlock, plan: &Plan, token: &Token, journal: &Journal) {
     let mut copies = Copies::default();
-    for mut copy in Copy::of(plan, token, &copies) {
+    for mut copy in Copy::of(plan, token) {
         let journal = journal.clone();
+        let node = copy.node.clone();
         let write = async move { copy.write_or_tell(&journal, &mut false).await };
-        copies.tasks.spawn(write);
+        copies.spawn(&node, write);
     }
-    copies.settle(PATIENCE).await;
+    copies.settle(redlock, PATIENCE, MOMENT).await;
 }
 
 /// Deletes the record of a lease that no process keeps.
-pub(crate) async fn delete(plan: &Plan, token: &Token) {
+pub(crate) async fn delete(redlock: &Redlock, plan: &Plan, token: &Token) {
     let mut copies = Copies::default();
-    for mut copy in Copy::of(plan, token, &copies) {
-        copies.tasks.spawn(async move { copy.delete().await });
+    for mut copy in Copy::of(plan, token) {
+        let node = copy.node.clone();
+        copies.spawn(&node, async move { copy.delete().await });
     }
-    copies.settle(ENDING).await;
+    copies.settle(redlock, MOMENT, MOMENT).await;
 }
 
 /// The tasks of the record, one for each node. A task returns whether its node has answered.
 #[derive(Debug, Default)]
 struct Copies {
-    tasks: JoinSet<bool>,
-    /// Each task that is connected has a clone.
-    connected: Arc<()>,
+    tasks: JoinSet<(String, bool)>,
+    /// The nodes whose tasks have not ended.
+    open: BTreeSet<String>,
 }
 
 impl Copies {
-    /// Waits up to `patience` until a quorum of nodes have answered, and then a moment for those that are connected. A node that is not
-    /// even connected then gets about as long as the quorum took, because it may hang.
-    async fn settle(&mut self, patience: Duration) {
-        /// On a busy machine, another process may be due first.
+    fn spawn(&mut self, node: &Node, task: impl Future<Output = bool> + Send + 'static) {
+        let node = node.name().to_owned();
+        self.open.insert(node.clone());
+        self.tasks.spawn(async move { (node, task.await) });
+    }
+
+    /// Waits up to `patience` until a quorum of nodes have answered. Then waits for each other node that answers `redlock`: for
+    /// `moment`, or ten times as long as the quorum took. A node that does not answer `redlock` hangs, and gets a few milliseconds.
+    async fn settle(&mut self, redlock: &Redlock, patience: Duration, moment: Duration) {
         const LEAST: u128 = 3;
-        /// About 40 ms.
-        const MOST: u128 = 20;
 
         let (quorum, mut answers) = (quorum(self.tasks.len()), 0);
         let mut decided_at = None;
@@ -116,21 +123,35 @@ impl Copies {
             // The tasks take their turn first.
             tokio::task::yield_now().await;
             while let Some(ended) = self.tasks.try_join_next() {
-                answers += usize::from(ended.unwrap_or(false));
+                if let Ok((node, has_answered)) = ended {
+                    self.open.remove(&node);
+                    answers += usize::from(has_answered);
+                }
             }
             if answers >= quorum {
                 decided_at = decided_at.or(Some(turn));
             }
-            let is_connected = Arc::strong_count(&self.connected) > 1;
             let is_over = decided_at.is_some_and(|decided_at| {
-                let moment = if is_connected { MOST } else { decided_at };
-                turn >= decided_at + moment.clamp(LEAST, MOST)
+                let moment = if self.is_due(redlock) {
+                    moment.as_millis().max(decided_at * 10)
+                } else {
+                    LEAST
+                };
+                turn >= decided_at + moment
             });
             if self.tasks.is_empty() || is_over {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Whether a node answers the lock, and its task has not ended.
+    fn is_due(&self, redlock: &Redlock) -> bool {
+        redlock.status().into_iter().any(|status| {
+            let is_well = status.is_connected && status.round_trip.is_some();
+            is_well && self.open.contains(&*status.node)
+        })
     }
 }
 
@@ -142,15 +163,11 @@ struct Copy {
     token: Token,
     text: Arc<str>,
     connection: Option<Connection>,
-    /// That of [`Copies`].
-    copies: Weak<()>,
-    /// Since its first connection.
-    connected: Option<Arc<()>>,
 }
 
 impl Copy {
     /// One for each node. None if the plan has no owner, and neither has the lease that it adopts.
-    fn of(plan: &Plan, token: &Token, copies: &Copies) -> Vec<Self> {
+    fn of(plan: &Plan, token: &Token) -> Vec<Self> {
         let adopted = plan.adopt.as_ref().and_then(LeaseFile::owner);
         let is_told = |owner: Option<&str>| owner.is_some_and(|text| !text.is_empty());
         if !is_told(plan.owner.as_deref()) && !is_told(adopted) {
@@ -171,8 +188,6 @@ impl Copy {
                 token: *token,
                 text: Arc::clone(&text),
                 connection: None,
-                copies: Arc::downgrade(&copies.connected),
-                connected: None,
             })
             .collect()
     }
@@ -227,21 +242,15 @@ impl Copy {
     /// Connects, unless it is connected. A failure is that of the next command.
     async fn connect(&mut self) {
         if self.connection.is_none() {
-            self.connection = self.connection().await.ok();
+            self.connection = self.node.connect().await.ok();
         }
-    }
-
-    async fn connection(&mut self) -> Result<Connection, String> {
-        let connection = self.node.connect().await?;
-        self.connected = self.copies.upgrade();
-        Ok(connection)
     }
 
     async fn run(&mut self, text: &str) -> Result<(), String> {
         // A connection that fails is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connection().await?,
+            None => self.node.connect().await?,
         };
         let mut script = redis::pipe();
         let script = script

@@ -151,12 +151,15 @@ fn a_lease_in_a_file_that_cannot_be_changed_is_extended_and_released_and_the_fil
     run(&["lock", KEY]).expect_code(0);
     allow(&file, 0o444);
     allow(&folder, 0o555);
-    let before = valid_for(&servers);
+    for server in servers.iter() {
+        let () = server.query(&["PEXPIRE", KEY, "10000"]).unwrap();
+    }
     let ended = run(&["extend"]);
     ended.expect_code(0);
     ended.expect_stderr("is read-only");
     ended.expect_stderr("the lease was extended");
-    assert!(valid_for(&servers) > before);
+    let left = |server: &Server| server.query::<u64>(&["PTTL", KEY]).unwrap();
+    assert!(servers.iter().map(left).max().unwrap() > 10_000);
     let ended = run(&["unlock"]);
     ended.expect_code(70);
     ended.expect_stderr("is left: Permission denied");
@@ -471,6 +474,62 @@ fn the_nodes_can_be_in_a_file() {
     ended.expect_not_in_stderr("secret");
 }
 
+#[test]
+fn a_named_pipe_is_no_list_of_nodes_and_is_not_waited_for_but_an_open_one_is_read() {
+    let servers = Servers::start(3);
+    let (_directory, file) = place();
+    let made = Command::new("mkfifo").arg(&file).status().unwrap();
+    assert!(made.success());
+    let run = ["run", "dock-7", "-c", "exit 3"];
+    let mut by_option = redlock(&run);
+    by_option.arg("--nodes-file").arg(&file);
+    let mut by_variable = redlock(&run);
+    by_variable.env("REDLOCK_NODES_FILE", &file);
+    for command in [by_option, by_variable] {
+        let ended = end_of(command);
+        ended.expect_code(64);
+        ended.expect_stderr("is not a regular file: name a list of nodes");
+    }
+    let mut shell = Command::new("sh");
+    let list = servers.urls().join("\n");
+    let script = "echo \"$LIST\" | \"$REDLOCK\" run --nodes-file /dev/stdin dock-7 -c 'exit 3'";
+    shell
+        .args(["-c", script])
+        .env("LIST", list)
+        .env("REDLOCK", env!("CARGO_BIN_EXE_redlock"));
+    end_of(shell).expect_code(3);
+}
+
+#[test]
+fn a_url_that_is_not_valid_is_named_by_its_place() {
+    let (_directory, file) = place();
+    fs::write(
+        &file,
+        "# the fleet\nredis://127.0.0.1:1\nredis://127.0.0.1:2 # west\n",
+    )
+    .unwrap();
+    let mut command = redlock(&["doctor", "--nodes-file"]);
+    command.arg(&file);
+    let ended = end_of(command);
+    ended.expect_code(64);
+    ended.expect_stderr("lease, line 3: bad node URL");
+    ended.expect_stderr("a comment needs a line of its own");
+    for list in [
+        "redis://me:secret@127.0.0.1:1,redis://127.0.0.1:2 redis://me:secret@127.0.0.1:3",
+        "redis://me:secret@127.0.0.1:1,redis://127.0.0.1:2;redis://me:secret@127.0.0.1:3",
+    ] {
+        for words in [&["doctor"][..], &["run", "dock-7", "--", "true"]] {
+            let mut command = redlock(words);
+            command.env("REDLOCK_NODES", list);
+            let ended = end_of(command);
+            ended.expect_code(64);
+            ended.expect_stderr("REDLOCK_NODES, URL 2: bad node URL");
+            ended.expect_stderr("separate URLs with commas");
+            ended.expect_not_in_stderr("secret");
+        }
+    }
+}
+
 /// Runs it as a user whom modes of files bind, if this process is root.
 fn as_other_user(command: &mut Command) {
     const OTHER_USER: u32 = 65_534;
@@ -478,12 +537,6 @@ fn as_other_user(command: &mut Command) {
     if rustix::process::geteuid().is_root() {
         command.uid(OTHER_USER);
     }
-}
-
-/// The time that is left of the lock, on the node that has the most.
-fn valid_for(servers: &[Server]) -> i64 {
-    let left = |server: &Server| server.query::<i64>(&["PTTL", KEY]).unwrap();
-    servers.iter().map(left).max().unwrap()
 }
 
 fn place() -> (TempDir, PathBuf) {

@@ -260,7 +260,15 @@ pub(crate) fn eventually(what: impl AsRef<OsStr>, mut fact: impl FnMut() -> bool
 pub(crate) fn expect_no_keys(servers: &[Server]) {
     let start = Instant::now();
     while servers.iter().any(|server| server.key_count() > 0) {
-        assert!(start.elapsed() < Duration::from_secs(5), "a key is left");
+        let is_late = start.elapsed() > Duration::from_secs(5);
+        let left = || {
+            servers
+                .iter()
+                .flat_map(Server::keys)
+                .map(|key| String::from_utf8_lossy(&key).into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert!(!is_late, "left: {:?}", left());
         thread::sleep(Duration::from_millis(2));
     }
 }

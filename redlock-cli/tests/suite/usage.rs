@@ -161,7 +161,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", "--nodes-file=/no/such/file", "key", "--", "true"],
-            "--nodes-file /no/such/file: No such file",
+            "--nodes-file /no/such/file cannot be read: No such file",
         ),
         (
             &["run", NODE, "--nodes-file=f", "key", "--", "true"],
