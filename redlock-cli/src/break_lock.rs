@@ -1,7 +1,7 @@
 //! `redlock break`: deletes the keys of a holder that is gone.
 
 use std::ffi::OsString;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use redis::Value;
@@ -11,7 +11,7 @@ use redlock_std::KeyName;
 use crate::fold::{columns, fold};
 use crate::inspect::{Holding, Key, Mark, Sight, Verdict};
 use crate::nodes::{FleetArguments, Node, block_on, each, in_words};
-use crate::{exit, key, owner};
+use crate::{exit, key, output, owner};
 
 /// Delete the keys of the client that holds the lock KEY
 ///
@@ -62,7 +62,13 @@ pub(crate) fn break_lock(arguments: Arguments) -> ExitCode {
 async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) -> ExitCode {
     let sight = Sight::of(&nodes, &key, None).await;
     let told = fold(&sight.in_words(&key), columns(std::io::stdout()));
-    let _unread = std::io::stdout().write_all(told.as_bytes());
+    let written = std::io::stdout().write_all(told.as_bytes());
+    if let Err(error) = &written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // Nothing is deleted of which the operator does not read.
+        return output::ended(written, exit::OK);
+    }
     let marks = match (holders(&sight, prefix.as_deref()), sight.tally().verdict) {
         (marks, _) if !marks.is_empty() => marks,
         (_, Verdict::Free) => return ExitCode::SUCCESS,
@@ -80,7 +86,7 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     }
     let digests: Vec<String> = marks.iter().map(|mark| mark.digest.clone()).collect();
     let answers = each(nodes, |node| delete(node, key.clone(), digests.clone())).await;
-    let mut code = ExitCode::SUCCESS;
+    let (mut code, mut lines) = (exit::OK, String::new());
     for (holding, answer) in sight.holdings.iter().zip(answers) {
         let had_it = mark_of(holding).is_some_and(|mark| marks.contains(mark));
         let told = match answer {
@@ -88,13 +94,13 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
             Ok(false) if !had_it => continue,
             Ok(false) => "no longer there".to_owned(),
             Err(why) => {
-                code = exit::BAD.into();
+                code = exit::BAD;
                 format!("failed: {why}")
             }
         };
-        let _unread = writeln!(std::io::stdout(), "{}  {told}", holding.node);
+        lines += &format!("{}  {told}\n", holding.node);
     }
-    code
+    output::print(lines.as_bytes(), code)
 }
 
 /// The tokens to delete: that of the holder, or all that begin as the operator says. One node alone can show a token with the same

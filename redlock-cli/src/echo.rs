@@ -69,14 +69,18 @@ fn missing(path: &OsStr) -> String {
 
 /// The error of clap, with the operator's text escaped, and URLs and private keys hidden.
 pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
-    if !error.use_stderr() {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !error.use_stderr() || is_help {
         // Help and version do not quote arguments.
         return error;
     }
     // Only an unknown argument is in the operator's words: "--ttl <DURATION>" is in clap's.
     let is_known = error.kind() != ErrorKind::UnknownArgument;
-    let is_of_clap =
-        |kind| is_known && matches!(kind, ContextKind::InvalidArg | ContextKind::PriorArg);
+    let is_of_clap = |kind| match kind {
+        ContextKind::InvalidArg | ContextKind::PriorArg => is_known,
+        ContextKind::ValidValue | ContextKind::ValidSubcommand => true,
+        _ => false,
+    };
     let context = error.context().filter(|(kind, _)| !is_of_clap(*kind));
     let own: Vec<_> = context.filter_map(replaced).collect();
     if !own.is_empty() {

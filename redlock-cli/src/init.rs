@@ -11,7 +11,7 @@ use redlock_std::init::{Mode, State, Wanted, set_up};
 use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
 use crate::fold::{columns, fold};
 use crate::nodes::{FleetArguments, Node, block_on};
-use crate::{duration, exit};
+use crate::{duration, exit, output};
 
 /// Write the guard records of new nodes, so that their votes count at once
 ///
@@ -145,17 +145,18 @@ async fn start(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> ExitCode {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
     let setup = set_up(nodes, wanted, mode).await;
     let width = names.iter().map(String::len).max().unwrap_or_default();
+    let mut told = String::new();
     for (name, line) in names.iter().zip(setup.lines) {
-        // A failed write is ignored: the caller may want only the exit code.
         let line = format!("{name:width$}  {line}");
-        let line = fold(&line, columns(std::io::stdout()));
-        let _unread = writeln!(std::io::stdout(), "{line}");
+        told += &fold(&line, columns(std::io::stdout()));
+        told.push('\n');
     }
+    let printed = output::print(told.as_bytes(), exit::OK);
     for note in setup.notes {
         warn(&note);
     }
     match setup.state {
-        State::Done => ExitCode::SUCCESS,
+        State::Done => printed,
         State::NoVote(left) => {
             let left = duration::in_words(left);
             warn(&format!(

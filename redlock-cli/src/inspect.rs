@@ -151,7 +151,7 @@ async fn watch(
     const PAUSE: Duration = Duration::from_secs(1);
 
     let mut screen = std::io::stdout();
-    let clears = screen.is_terminal() && !as_json;
+    let clears = screen.is_terminal() && !as_json && !paint::is_dumb();
     loop {
         let (told, _) = told(&nodes, &keys, max_ttl, as_json).await;
         // The screen is cleared when there is something to show, so that it does not flicker.

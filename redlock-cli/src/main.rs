@@ -53,12 +53,22 @@ use clap::{CommandFactory, FromArgMatches, Parser};
     name = "redlock",
     bin_name = "redlock",
     version = env!("REDLOCK_VERSION"),
-    propagate_version = true
+    propagate_version = true,
+    after_help = EXAMPLE
 )]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
+
+/// The way in.
+const EXAMPLE: &str = "\
+Example:
+  export REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
+  redlock init                                  # new nodes, before any client: skips the first wait
+  redlock doctor                                # are the nodes fit for locks?
+  redlock run nightly-backup -- ./backup.sh     # waits for the lock, and runs the command
+  redlock inspect nightly-backup                # who holds it, and who waits?";
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {

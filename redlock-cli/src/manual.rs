@@ -42,6 +42,11 @@ fn without_hidden(command: &Command) -> Command {
 }
 
 pub(crate) fn man(arguments: &ManArguments, command: Command) -> ExitCode {
+    let command = with_texts(command, &spaced);
+    let command = match command.get_after_help().map(ToString::to_string) {
+        Some(example) => command.after_help(spaced(&example)),
+        None => command,
+    };
     let Some(directory) = &arguments.dir else {
         let written = clap_mangen::Man::new(command).render(&mut std::io::stdout());
         return output::ended(written, exit::OK);
@@ -56,18 +61,29 @@ pub(crate) fn man(arguments: &ManArguments, command: Command) -> ExitCode {
 /// The same command, with the lines of each paragraph and of each item of a list joined, so that `--help` breaks them for the
 /// terminal. Clap joins the lines of texts without lists itself.
 pub(crate) fn joined(command: Command) -> Command {
+    with_texts(command, &join)
+}
+
+/// The same command with other long texts.
+fn with_texts(command: Command, change: &dyn Fn(&str) -> String) -> Command {
     let command = match command.get_long_about().map(ToString::to_string) {
-        Some(about) => command.long_about(join(&about)),
+        Some(about) => command.long_about(change(&about)),
         None => command,
     };
     command
         .mut_args(
             |argument| match argument.get_long_help().map(ToString::to_string) {
-                Some(help) => argument.long_help(join(&help)),
+                Some(help) => argument.long_help(change(&help)),
                 None => argument,
             },
         )
-        .mut_subcommands(joined)
+        .mut_subcommands(|command| with_texts(command, change))
+}
+
+/// Makes each line a paragraph, because roff joins the lines of a paragraph, and so the items of a list.
+fn spaced(text: &str) -> String {
+    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines.join("\n\n")
 }
 
 fn join(text: &str) -> String {
@@ -100,5 +116,10 @@ mod tests {
         let wanted = "Runs a command.\n\nCodes:\n- 75  it is held\n- 76  it is lost\n\nThe end.";
         assert_eq!(join(text), wanted);
         assert_eq!(join(wanted), wanted);
+        let spaced = spaced(wanted);
+        assert!(
+            spaced.contains("Codes:\n\n- 75  it is held\n\n- 76"),
+            "{spaced}"
+        );
     }
 }

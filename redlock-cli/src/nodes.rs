@@ -28,11 +28,11 @@ pub(crate) use redlock_std::init::recovery::quorum;
 #[derive(clap::Args)]
 pub(crate) struct NodeArguments {
     /// The URL of a node: redis://HOST:PORT, redis://USER:PASSWORD@HOST:PORT/DB or redis+unix:///PATH; repeat
-    /// this option for each node
+    /// this option for each node [env: REDLOCK_NODES=]
     ///
     /// Every user of the machine can see arguments. So put URLs with passwords into REDLOCK_NODES instead,
     /// separated by commas. In the user and the password, write %23 for #, %2C for a comma, %2F for /, %3A for :, %3F
-    /// for ?, %40 for @ and %25 for %. [env: REDLOCK_NODES=]
+    /// for ?, %40 for @ and %25 for %.
     #[arg(short, long = "node", value_name = "URL", value_delimiter = ',')]
     nodes: Vec<String>,
 

@@ -27,7 +27,14 @@ pub(crate) struct Arguments {
     fleet: FleetArguments,
 
     /// How long to wait [default: no limit]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(
+        short,
+        long,
+        visible_alias = "wait",
+        visible_short_alias = 'w',
+        value_name = "DURATION",
+        value_parser = duration::parse
+    )]
     timeout: Option<Duration>,
 
     /// The longest TTL that any client of these nodes uses: for this time after a restart, a key that is

@@ -9,12 +9,16 @@ use crate::fold::{columns, fold};
 pub(crate) fn states(told: &str) -> String {
     let told = fold(told, columns(std::io::stdout()));
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
-    let is_forbidden = is_set("NO_COLOR") || is_dumb;
+    let is_forbidden = is_set("NO_COLOR") || is_dumb();
     if is_forbidden || !std::io::stdout().is_terminal() {
         return told;
     }
     told.lines().map(|line| painted(line) + "\n").collect()
+}
+
+/// Whether the terminal understands no escapes.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|kind| kind == "dumb")
 }
 
 /// The state is the first of these words. Those of a node stand behind two blanks, that of the lock behind a colon.

@@ -29,6 +29,9 @@ use crate::{duration, exit, key, owner};
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_NODES is removed from it, because it may
 /// contain passwords; --keep-env keeps it.
 ///
+/// The command runs in its own process group. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are
+/// forwarded to this group. As the first process of a container, redlock reaps orphans.
+///
 /// Exit codes:
 ///
 /// - the command's own, if it ran under the lock to its end
@@ -41,7 +44,10 @@ use crate::{duration, exit, key, owner};
 /// - 64     usage
 /// - 70     internal error
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "redlock run [OPTIONS] <KEY> -- <CMD>...\n       redlock run [OPTIONS] <KEY> -c <STRING>\n       redlock run [OPTIONS] --adopt <FILE> -- <CMD>..."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     nodes: NodeArguments,
@@ -71,7 +77,7 @@ pub(crate) struct Arguments {
     kill_after: Option<Duration>,
 
     /// End the command with SIGKILL if redlock itself is killed with SIGKILL. The processes that the command has started are
-    /// not ended, and neither is a command with set-user-ID
+    /// not ended, and neither is a command with set-user-ID, set-group-ID or file capabilities
     #[cfg(target_os = "linux")]
     #[arg(long)]
     die_with_parent: bool,

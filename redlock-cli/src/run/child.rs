@@ -16,14 +16,17 @@ use tokio::sync::oneshot;
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
 use super::terminal::{self, Terminal};
+#[cfg(target_os = "linux")]
+use super::tether::Tether;
 
 /// A running child and its process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: std::process::Child,
     group: Pid,
-    /// Whether the process becomes the command only after its start.
-    is_tethered: bool,
+    /// If the process becomes the command only after its start.
+    #[cfg(target_os = "linux")]
+    tether: Option<Tether>,
     ended: oneshot::Receiver<()>,
     is_reaped: bool,
 }
@@ -38,9 +41,23 @@ impl Child {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let tether = tether(plan);
-        let is_tethered = tether.is_some();
-        let mut process = tether.unwrap_or_else(|| Command::new(&plan.command));
+        #[cfg(target_os = "linux")]
+        let tether = plan.die_with_parent.then(Tether::new);
+        #[cfg(target_os = "linux")]
+        if tether.is_some()
+            && let Some(why) = super::tether::caveat(&plan.command)
+        {
+            journal.write(&Event::Warned { why });
+        }
+        #[cfg(target_os = "linux")]
+        let tied = tether.as_ref().map(|tether| {
+            let mut process = tether.start();
+            process.arg(&plan.command);
+            process
+        });
+        #[cfg(not(target_os = "linux"))]
+        let tied = None;
+        let mut process = tied.unwrap_or_else(|| Command::new(&plan.command));
         process
             .args(&plan.arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
@@ -60,7 +77,8 @@ impl Child {
         let child = Self {
             process,
             group,
-            is_tethered,
+            #[cfg(target_os = "linux")]
+            tether,
             ended,
             is_reaped: false,
         };
@@ -96,10 +114,9 @@ impl Child {
     /// Why the process did not become the command, when it has ended and is not reaped yet.
     pub(crate) fn not_started(&self) -> Option<io::Error> {
         #[cfg(target_os = "linux")]
-        let failure = super::tether::failure;
+        return self.tether.as_ref()?.failure(self.pid());
         #[cfg(not(target_os = "linux"))]
-        let failure = |_pid| None;
-        self.is_tethered.then(|| failure(self.pid())).flatten()
+        None
     }
 
     /// Reaps the command, and returns its exit status.
@@ -117,21 +134,6 @@ impl Drop for Child {
             let _status = self.process.wait();
         }
     }
-}
-
-/// The program that becomes the command, if the command ends with this process.
-#[cfg(target_os = "linux")]
-fn tether(plan: &Plan) -> Option<Command> {
-    plan.die_with_parent.then(|| {
-        let mut process = super::tether::start();
-        process.arg(&plan.command);
-        process
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn tether(_plan: &Plan) -> Option<Command> {
-    None
 }
 
 /// The interval at which a stopped child is checked.

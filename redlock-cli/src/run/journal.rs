@@ -422,24 +422,36 @@ impl fmt::Display for Event {
                 gone,
                 unanswered,
                 ..
-            } => write!(
-                f,
-                "released: stays held on {kept} nodes for the rest of --min-hold, already gone on {gone}, no answer yet \
-                from {unanswered}"
-            ),
+            } => {
+                write!(
+                    f,
+                    "released: stays held on {kept} nodes for the rest of --min-hold"
+                )?;
+                write_rest(f, *gone, *unanswered)
+            }
             Self::Released {
                 released,
                 gone,
                 unanswered,
                 ..
-            } => write!(
-                f,
-                "released: deleted on {released} nodes, already gone on {gone}, no answer yet from \
-                {unanswered}"
-            ),
+            } => {
+                write!(f, "released: deleted on {released} nodes")?;
+                write_rest(f, *gone, *unanswered)
+            }
             Self::Failed { why, .. } => f.write_str(why),
         }
     }
+}
+
+/// Names the other nodes of a release, if there are any.
+fn write_rest(f: &mut fmt::Formatter<'_>, gone: usize, unanswered: usize) -> fmt::Result {
+    if gone > 0 {
+        write!(f, ", already gone on {gone}")?;
+    }
+    if unanswered > 0 {
+        write!(f, ", no answer yet from {unanswered}")?;
+    }
+    Ok(())
 }
 
 /// Formats whole milliseconds below ten seconds, and tenths of seconds above.

@@ -1,15 +1,21 @@
 //! Ends the command when `redlock` ends, also by SIGKILL: the command is started through a second `redlock`, which asks the system
 //! for that and then becomes the command.
 
-use std::ffi::{CString, OsString};
+use std::collections::hash_map::RandomState;
+use std::ffi::{CString, OsStr, OsString};
+use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use rustix::fs::getxattr;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::set_name;
 
-use crate::exit;
+use crate::{echo, exit};
 
 /// Run a command that gets SIGKILL when its parent ends
 #[derive(Debug, clap::Args)]
@@ -17,19 +23,78 @@ pub(crate) struct Arguments {
     /// The process ID of the parent
     parent: i32,
 
+    /// The beginning of the name of this process if it cannot become the command
+    mark: String,
+
     /// The command and its arguments
     #[arg(last = true, required = true, num_args = 1..)]
     command: Vec<OsString>,
 }
 
-/// The program and the first arguments that start a command tied to this process.
-pub(crate) fn start() -> Command {
-    // This program, even if an upgrade has replaced its file since.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("redlock")
-        .args(["die-with", &std::process::id().to_string(), "--"]);
-    command
+/// Starts a command that is tied to this process.
+#[derive(Debug)]
+pub(crate) struct Tether {
+    /// The beginning of the name of a process that could not become its command. Random, so that no command has it as its own name.
+    mark: String,
+}
+
+impl Tether {
+    pub(crate) fn new() -> Self {
+        let random = RandomState::new().build_hasher().finish();
+        // A name has at most 15 bytes, and the number of the error is behind the mark.
+        let mark = format!("{random:016x}").chars().take(10).collect();
+        Self { mark }
+    }
+
+    /// The program and the first arguments.
+    pub(crate) fn start(&self) -> Command {
+        // This program, even if an upgrade has replaced its file since.
+        let mut command = Command::new("/proc/self/exe");
+        let parent = std::process::id().to_string();
+        command
+            .arg0("redlock")
+            .args(["die-with", &parent, &self.mark, "--"]);
+        command
+    }
+
+    /// Why the process could not become its command: after its end, and before it is reaped.
+    pub(crate) fn failure(&self, pid: i32) -> Option<io::Error> {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let number = name.trim_end().strip_prefix(&self.mark)?;
+        Some(io::Error::from_raw_os_error(
+            number.strip_prefix(':')?.parse().ok()?,
+        ))
+    }
+}
+
+/// Why the system may not end this command together with its parent, if that is so: it forgets the wish when a command gets other
+/// rights than its caller.
+pub(crate) fn caveat(program: &OsStr) -> Option<String> {
+    let file = file_of(program)?;
+    let mode = file.metadata().ok()?.mode();
+    let rights = if mode & 0o4000 != 0 {
+        "set-user-ID"
+    } else if mode & 0o2000 != 0 {
+        "set-group-ID"
+    } else if getxattr(&file, "security.capability", &mut [0_u8; 64][..]).is_ok() {
+        "file capabilities"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "{} has {rights}, so --die-with-parent may not end it if redlock is killed",
+        echo::file(&file)
+    ))
+}
+
+/// The file of a program: on the PATH, unless it is a path.
+fn file_of(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&path).map(|directory| directory.join(program));
+    files.find(|file| file.is_file())
 }
 
 /// Becomes the command.
@@ -47,19 +112,8 @@ pub(crate) fn tethered(arguments: &Arguments) -> ExitCode {
     let error = Command::new(program).args(rest).exec();
     // The parent prints why.
     let number = error.raw_os_error().unwrap_or_default();
-    if let Ok(name) = CString::new(format!("{NOT_STARTED}{number}")) {
+    if let Ok(name) = CString::new(format!("{}:{number}", arguments.mark)) {
         let _unnamed = set_name(&name);
     }
     exit::not_started(&error).into()
-}
-
-/// The name of a process that could not become its command, without the number of the error. A name has at most 15 bytes. A process
-/// that became its command has the name of the command.
-const NOT_STARTED: &str = "not-started-";
-
-/// Why this process could not become its command: after its end, and before it is reaped.
-pub(crate) fn failure(pid: i32) -> Option<io::Error> {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    let number = name.trim_end().strip_prefix(NOT_STARTED)?.parse().ok()?;
-    Some(io::Error::from_raw_os_error(number))
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use redlock_tests::Servers;
@@ -173,6 +174,53 @@ fn a_command_that_is_tied_to_redlock_ends_with_it_also_by_sigkill() {
 }
 
 #[test]
+fn a_command_that_is_tied_to_redlock_cannot_have_a_name_that_says_that_it_did_not_start() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let named = directory.path().join("not-started-2");
+    let copied = Command::new("cp")
+        .args(["/bin/true".as_ref(), &*named])
+        .status();
+    assert!(copied.unwrap().success());
+    let mut command = command(&servers, &["run", "--die-with-parent", KEY, "--"]);
+    command.arg(&named);
+    end_of(command).expect_code(0);
+}
+
+#[test]
+fn a_command_that_the_system_may_not_end_with_redlock_is_warned_of() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let named = directory.path().join("tool");
+    let copied = Command::new("cp")
+        .args(["/bin/true".as_ref(), &*named])
+        .status();
+    assert!(copied.unwrap().success());
+    for (mode, rights) in [
+        (0o4755, Some("set-user-ID")),
+        (0o2755, Some("set-group-ID")),
+        (0o755, None),
+    ] {
+        fs::set_permissions(&named, fs::Permissions::from_mode(mode)).unwrap();
+        for program in [named.as_os_str(), "tool".as_ref()] {
+            let mut command = command(&servers, &["run", "--die-with-parent", KEY, "--"]);
+            let path = std::env::var("PATH").unwrap();
+            command
+                .arg(program)
+                .env("PATH", format!("{}:{path}", directory.path().display()));
+            let ended = end_of(command);
+            ended.expect_code(0);
+            match rights {
+                Some(rights) => ended.expect_stderr(&format!(
+                    "tool has {rights}, so --die-with-parent may not end it"
+                )),
+                None => assert_eq!(ended.stderr, ""),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_command_that_is_tied_to_redlock_is_started_also_when_the_file_of_redlock_is_gone() {
     let servers = Servers::start(3);
     let directory = tempdir().unwrap();
@@ -246,6 +294,21 @@ fn completions_and_man_pages_are_made_by_the_command() {
     end_of(redlock(&["man", "--dir", path])).expect_code(0);
     let page = fs::read_to_string(pages.join("redlock-run.1")).unwrap();
     assert!(page.contains("kill\\-after"), "{page}");
+    assert!(
+        page.contains("redlock run\\fR [OPTIONS] <KEY> \\-\\- <CMD>..."),
+        "{page}"
+    );
+    // Roff would join the items of a list.
+    assert!(page.contains(".PP\n\\- 75 "), "{page}");
+    let mut groff = Command::new("groff");
+    groff
+        .args(["-man", "-Tascii", "-P-c"])
+        .arg(pages.join("redlock-run.1"));
+    if let Ok(shown) = groff.output() {
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let mut lines = shown.lines().map(str::trim_start);
+        assert!(lines.any(|line| line.starts_with("- 75 ")), "{shown}");
+    }
     let file = pages.join("redlock-run.1");
     end_of(redlock(&["man", "--dir", file.to_str().unwrap()])).expect_code(70);
     let ended = end_of(redlock(&["--version"]));
@@ -262,6 +325,8 @@ fn a_command_whose_output_is_lost_does_not_end_as_if_all_were_well() {
         &["conformance"],
         &["completions", "bash"],
         &["man"],
+        &["init"],
+        &["break", "--token-prefix=61616161", KEY],
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let ended = command(&servers, arguments).stdout(full).output().unwrap();
