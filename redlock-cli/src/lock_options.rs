@@ -81,6 +81,7 @@ impl LockOptions {
         }
         self.options().map_err(|error| match error {
             OptionsError::MaxTtl => self.ttl_is_too_long(),
+            OptionsError::NodeTimeout => format!("--node-timeout: {error}"),
             error => error.to_string(),
         })
     }

@@ -17,7 +17,7 @@ use crate::{duration, exit, key};
 ///
 /// The lock may be taken again before this command has ended. To run a command under the lock, use "redlock run".
 ///
-/// On a terminal, it shows who holds the lock.
+/// On a terminal, it shows who holds the lock. If too few nodes answer to know, it says so once.
 ///
 /// Exit codes: 0 free; 75 still held when the timeout was over; 69 too few answers counted to know when the timeout was over;
 /// 64 usage; 70 internal error.
@@ -75,6 +75,8 @@ async fn until_free(
 ) -> ExitCode {
     let give_up_at = timeout.map(|timeout| SystemClock.now().saturating_add(timeout));
     let mut shown = None;
+    // A connection that is made anew takes less than two looks.
+    let mut unknown = 0;
     loop {
         let sight = Sight::of(&nodes, &key, max_ttl).await;
         let tally = sight.tally();
@@ -99,6 +101,12 @@ async fn until_free(
         if holder.is_some() && holder != shown && std::io::stderr().is_terminal() {
             tell(&key, &tally);
             shown = holder;
+        }
+        if tally.verdict == Verdict::Unknown {
+            unknown += 1;
+            if unknown == 2 {
+                tell(&key, &tally);
+            }
         }
         tokio::time::sleep(left.min(PAUSE)).await;
     }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use redlock_std::Options;
+use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
@@ -175,9 +175,14 @@ impl Arguments {
             None => self.lock.checked()?,
         };
         if let Some(min_hold) = self.min_hold {
-            options = options
-                .min_hold(min_hold)
-                .map_err(|error| error.to_string())?;
+            options = options.min_hold(min_hold).map_err(|error| match error {
+                OptionsError::MinHold => format!(
+                    "--min-hold {} is longer than --max-ttl, which is 1m by default with --fenced: use a shorter --min-hold, or a \
+                     longer --max-ttl for all clients",
+                    humantime::format_duration(min_hold)
+                ),
+                error => format!("--min-hold: {error}"),
+            })?;
         }
         let kill_after = self.kill_after(&options)?;
         let nodes = self.nodes.urls()?;

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Duration;
 
-use redlock_tests::Servers;
+use redlock_tests::{Server, Servers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::tempdir;
 
@@ -133,6 +134,20 @@ fn several_locks_are_shown_again_and_again_and_in_colour_on_a_terminal() {
     terminal.expect("\x1b[H\x1b[2J");
     terminal.type_in("\x03");
     assert_eq!(terminal.end(), Some(128 + 2));
+}
+
+#[test]
+fn wait_says_once_that_too_few_nodes_answer() {
+    let servers = Servers::start(3);
+    servers[1..].iter().for_each(Server::pause);
+    let waiting = Process::start(command(&servers, &["wait", "--node-timeout=0.1", KEY]));
+    let said = || waiting.stderr().matches("dock-7: unknown: ").count();
+    eventually("the reason", || said() == 1);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(said(), 1);
+    servers[1..].iter().for_each(Server::resume);
+    // Another test may keep a node busy for longer than the short timeout.
+    waiting.end().expect_code(0);
 }
 
 #[test]

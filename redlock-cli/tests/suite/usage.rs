@@ -212,6 +212,18 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             &["init", NODE, "--step-back=60d"],
             "--step-back is not between",
         ),
+        (
+            &[
+                "run",
+                NODE,
+                "--fenced",
+                "--min-hold=61s",
+                "key",
+                "--",
+                "true",
+            ],
+            "use a shorter --min-hold",
+        ),
         (&["demo", "--nodes=2"], "2 is not in 3..=9"),
         (&["demo", "--workers=0"], "0 is not in 1..=16"),
     ] {
