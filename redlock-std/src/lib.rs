@@ -49,9 +49,9 @@ pub use init::{InitError, init};
 pub use memory::MemoryNode;
 #[cfg(feature = "probe")]
 pub use node::Probe;
-#[cfg(feature = "tls-rustls")]
-pub use node::system_roots;
 pub use node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, TransportError, printable};
+#[cfg(feature = "tls-rustls")]
+pub use node::{BoundedVerifier, system_roots};
 pub use redlock::Redlock;
 pub use redlock_core::{
     BuildError, Clock, Denial, Failure, Fence, FenceGate, Fencing, Instant, KeyName, Options,

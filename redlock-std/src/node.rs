@@ -63,7 +63,7 @@ use round_trip::RoundTrip;
 pub use status::NodeStatus;
 pub(crate) use stop::Stop;
 #[cfg(feature = "tls-rustls")]
-pub use tls::system_roots;
+pub use tls::{BoundedVerifier, system_roots};
 
 /// The largest length of a key with its prefix, in bytes. Every node stores the key, and each command contains it.
 pub const MAX_KEY: usize = 64 * 1024;

@@ -154,21 +154,29 @@ impl Redlock {
     /// of [`rustls`], which this crate re-exports. [`system_roots`](crate::system_roots) returns the authorities that
     /// `connect` trusts.
     ///
+    /// The configuration verifies the certificates of the nodes on a thread of the runtime, and no timeout interrupts it. With the
+    /// default verifier of rustls, a hostile node can keep the thread busy for seconds with each connection, so that leases are
+    /// not extended in time. So use a [`BoundedVerifier`](crate::BoundedVerifier), as here. A verifier of your own must be as fast,
+    /// whatever a node shows.
+    ///
     /// ```no_run
     /// use std::sync::Arc;
     /// use std::time::Duration;
+    /// use redlock_std::rustls::client::WebPkiServerVerifier;
     /// use redlock_std::rustls::pki_types::pem::PemObject;
     /// use redlock_std::rustls::pki_types::{CertificateDer, PrivateKeyDer};
     /// use redlock_std::rustls::{ClientConfig, RootCertStore};
-    /// use redlock_std::{Options, Redlock};
+    /// use redlock_std::{BoundedVerifier, Options, Redlock};
     ///
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut roots = RootCertStore::empty();
     /// roots.add(CertificateDer::from_pem_file("ca.pem")?)?;
     /// let chain = CertificateDer::pem_file_iter("client.pem")?.collect::<Result<_, _>>()?;
     /// let key = PrivateKeyDer::from_pem_file("client-key.pem")?;
+    /// let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build()?;
     /// let tls = ClientConfig::builder()
-    ///     .with_root_certificates(roots)
+    ///     .dangerous()
+    ///     .with_custom_certificate_verifier(Arc::new(BoundedVerifier::new(verifier)))
     ///     .with_client_auth_cert(chain, key)?;
     /// let redlock = Redlock::connect_with_tls(
     ///     ["rediss://10.0.0.1", "rediss://10.0.0.2", "rediss://10.0.0.3"],

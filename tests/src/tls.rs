@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use redlock_std::{Options, Redlock};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer,
+    KeyPair, PKCS_ED25519,
+};
+use redlock_std::{BoundedVerifier, Options, Redlock};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -80,16 +84,56 @@ impl Authority {
     /// When there is no place for the files.
     #[must_use]
     pub fn sign(&self, name: &str) -> Certified {
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
-        params.distinguished_name.push(DnType::CommonName, name);
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let (certificate, key) = own(name, &self.issuer);
+        self.store(name, &[certificate.pem()], &key)
+    }
+
+    /// Signs a certificate for `name` through so many intermediates, which stand in the file of the certificate too.
+    ///
+    /// # Panics
+    ///
+    /// When there is no place for the files.
+    #[must_use]
+    pub fn sign_through(&self, intermediates: usize, name: &str) -> Certified {
+        let mut above = None;
+        let mut chain = Vec::new();
+        for number in 0..intermediates {
+            let signer = above.as_ref().unwrap_or(&self.issuer);
+            let between = intermediate(&format!("intermediate {number}"), signer);
+            chain.insert(0, between.pem());
+            above = Some(between);
+        }
+        let (certificate, key) = own(name, above.as_ref().unwrap_or(&self.issuer));
+        chain.insert(0, certificate.pem());
+        self.store(&format!("{name}-{intermediates}"), &chain, &key)
+    }
+
+    /// A certificate for `name` that this authority has not signed, with so many `intermediates` beside it that could each have
+    /// signed each other, and so many `others`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no place for the files.
+    #[must_use]
+    pub fn forge(&self, name: &str, intermediates: usize, others: usize) -> Certified {
+        let signer = intermediate("forger", &self.issuer);
+        let (certificate, key) = own(name, &signer);
+        let mut chain = vec![certificate.pem()];
+        chain.extend((0..intermediates).map(|_| intermediate("forger", &signer).pem()));
+        let other = intermediate("other", &signer).pem();
+        chain.extend((0..others).map(|_| other.clone()));
+        let name = format!("{name}-{intermediates}-{others}");
+        self.store(&name, &chain, &key)
+    }
+
+    /// Writes the files of a certificate.
+    fn store(&self, name: &str, chain: &[String], key: &KeyPair) -> Certified {
         let path = |what: &str| self.directory.path().join(format!("{name}-{what}.pem"));
         let certified = Certified {
             certificate: path("certificate"),
             key: path("key"),
         };
-        fs::write(&certified.certificate, certificate.pem()).expect("a file");
+        fs::write(&certified.certificate, chain.concat()).expect("a file");
         fs::write(&certified.key, key.serialize_pem()).expect("a file");
         certified
     }
@@ -105,10 +149,14 @@ impl Authority {
         let own = CertificateDer::from_slice(self.issuer.der());
         roots.add(own).expect("an authority");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let verifier = BoundedVerifier::new(verifier.build().expect("an authority"));
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions of TLS")
-            .with_root_certificates(roots);
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         Arc::new(match client {
             None => config.with_no_client_auth(),
             Some(Certified { certificate, key }) => {
@@ -121,6 +169,24 @@ impl Authority {
     }
 }
 
+/// A certificate for `name`, and its key.
+fn own(name: &str, issuer: &Issuer<'_, KeyPair>) -> (Certificate, KeyPair) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
+    params.distinguished_name.push(DnType::CommonName, name);
+    let certificate = params.signed_by(&key, issuer).expect("a certificate");
+    (certificate, key)
+}
+
+/// The certificate of an authority whose own authority is `issuer`.
+fn intermediate(name: &str, issuer: &Issuer<'_, KeyPair>) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+    CertifiedIssuer::signed_by(params, key, issuer).expect("a certificate")
+}
+
 impl TlsServer {
     /// Starts a server whose certificate is signed by `authority`. If it `asks`, as servers do unless they are told
     /// otherwise, clients have to show one as well.
@@ -130,8 +196,18 @@ impl TlsServer {
     /// When no server can be started.
     #[must_use]
     pub fn start(authority: &Authority, asks: bool) -> Self {
+        Self::start_as(&authority.sign("127.0.0.1"), authority, asks)
+    }
+
+    /// Like [`start`](Self::start), with this certificate.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started.
+    #[must_use]
+    pub fn start_as(own: &Certified, authority: &Authority, asks: bool) -> Self {
         let server = Server::start();
-        let port = server.listen_with_tls(&authority.sign("127.0.0.1"), authority, asks);
+        let port = server.listen_with_tls(own, authority, asks);
         Self { server, port }
     }
 

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redlock_std::{printable, system_roots};
+use redlock_std::{BoundedVerifier, printable, system_roots};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -58,7 +59,11 @@ impl TlsArguments {
             Some(file) => roots(file)?,
             None => system_roots().map_err(|error| error.to_string())?,
         };
-        let config = ClientConfig::builder().with_root_certificates(roots);
+        let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build();
+        let verifier = verifier.map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let config = ClientConfig::builder()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(BoundedVerifier::new(verifier)));
         let config = match (tls_cert, tls_key) {
             (Some(certificate), Some(key)) => config
                 .with_client_auth_cert(certificates("--tls-cert", certificate)?, private_key(key)?)

@@ -56,6 +56,38 @@ fn without_a_certificate_or_with_another_authority_the_reason_is_told() {
 }
 
 #[test]
+fn a_server_that_shows_too_many_certificates_is_refused_with_any_options() {
+    let authority = Authority::create();
+    let own = authority.forge("127.0.0.1", 8, 100);
+    let server = TlsServer::start_as(&own, &authority, true);
+    let client = authority.sign("client");
+    for (of_authority, shows_own) in [
+        ("SSL_CERT_FILE", false),
+        ("SSL_CERT_FILE", true),
+        ("REDLOCK_TLS_CA", false),
+        ("REDLOCK_TLS_CA", true),
+    ] {
+        for arguments in COMMANDS {
+            let mut arguments = arguments.to_vec();
+            if arguments[0] == "run" {
+                arguments.insert(1, "--no-wait");
+            }
+            let mut command = to(&server, &arguments);
+            command.env(of_authority, authority.certificate());
+            if shows_own {
+                command
+                    .env("REDLOCK_TLS_CERT", &client.certificate)
+                    .env("REDLOCK_TLS_KEY", &client.key);
+            }
+            let ended = end_of(command);
+            let told = ended.stdout + &ended.stderr;
+            let words = "the server sent 108 intermediate certificates (";
+            assert!(told.contains(words), "{arguments:?}: {told}");
+        }
+    }
+}
+
+#[test]
 fn files_that_are_of_no_use_are_named() {
     let authority = Authority::create();
     let Certified { certificate, key } = authority.sign("client");

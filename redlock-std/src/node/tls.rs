@@ -1,15 +1,19 @@
 //! The TLS configuration of `rediss://` nodes.
 
+mod verifier;
+
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::{env, fs};
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_native_certs::{CertificateResult, load_certs_from_paths, load_native_certs};
 
 use super::printable::printable;
 use crate::ConnectError;
+pub use verifier::BoundedVerifier;
 
 /// Returns the root certificates that this system trusts.
 ///
@@ -119,12 +123,19 @@ pub(crate) fn system_config() -> Result<Arc<ClientConfig>, ConnectError> {
         return Ok(Arc::clone(config));
     }
     let provider = CryptoProvider::get_default().ok_or(ConnectError::NoCryptoProvider)?;
+    let roots = Arc::new(system_roots()?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+        .build()
+        .map_err(|error| ConnectError::Tls {
+            reason: error.to_string(),
+        })?;
     let config = ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ConnectError::Tls {
             reason: error.to_string(),
         })?
-        .with_root_certificates(system_roots()?)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(BoundedVerifier::new(verifier)))
         .with_no_client_auth();
     Ok(Arc::clone(SYSTEM.get_or_init(|| Arc::new(config))))
 }

@@ -6,6 +6,7 @@
     reason = "what fails here fails a test, and figures are printed"
 )]
 
+mod certificates;
 mod device;
 
 use std::env;
