@@ -42,6 +42,10 @@ struct State {
     status: Status,
     /// Whether the last try to open the connection failed.
     is_shut: bool,
+    /// When the connection was opened last.
+    opened_at: Instant,
+    /// How many connections in a row broke soon, since an acquire waits.
+    breaks: u32,
     waiters: HashMap<Arc<[u8]>, Arc<Slot>>,
     last_wanted: Instant,
     refusals: Refusals,
@@ -64,6 +68,13 @@ enum Status {
 /// How long the connection is kept after the last acquire has waited.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// After this many connections that broke soon, the node counts as one that cannot call. Whoever ends them all the time would keep the
+/// acquires from their turn otherwise: to the node, a client without a connection is gone.
+const MAX_BREAKS: u32 = 3;
+
+/// A connection that lasts this long did not break soon.
+const STABLE: Duration = Duration::from_secs(5);
+
 /// A registered acquire.
 #[derive(Debug)]
 struct Slot {
@@ -83,6 +94,8 @@ impl Mail {
             state: Mutex::new(State {
                 status: Status::Idle,
                 is_shut: false,
+                opened_at: Instant::now(),
+                breaks: 0,
                 waiters: HashMap::new(),
                 last_wanted: Instant::now(),
                 refusals: Refusals::default(),
@@ -131,6 +144,9 @@ impl Mail {
         let Status::Open(caller) = state.status else {
             return false;
         };
+        if state.is_unstable() {
+            return false;
+        }
         let is_same = caller
             .zip(process)
             .is_none_or(|(caller, process)| caller == process);
@@ -161,7 +177,7 @@ impl Mail {
         match (state.refusals.why(), &state.status) {
             (Some(why), _) => Some(TransportError::CannotCall(Arc::clone(why))),
             (None, Status::Failing(kind)) => Some(kind.clone()),
-            _ => None,
+            _ => state.is_unstable().then_some(TransportError::Disconnected),
         }
     }
 
@@ -235,6 +251,7 @@ impl Mail {
         let mut state = self.lock();
         state.status = Status::Open(caller);
         state.is_shut = false;
+        state.opened_at = Instant::now();
         let slots: Vec<_> = state.waiters.values().cloned().collect();
         drop(state);
         self.decided.notify_waiters();
@@ -249,15 +266,28 @@ impl Mail {
         self.decided.notify_waiters();
     }
 
+    /// Records that the connection broke, for this reason.
+    pub(super) fn broke(&self, kind: TransportError) {
+        let mut state = self.lock();
+        if state.opened_at.elapsed() >= STABLE {
+            state.breaks = 0;
+        } else if !state.waiters.is_empty() {
+            state.breaks = state.breaks.saturating_add(1);
+        }
+        drop(state);
+        self.failed(kind);
+    }
+
     /// Records that the connection could not be opened, for this reason.
     pub(super) fn shut(&self, kind: TransportError) {
         self.lock().is_shut = true;
         self.failed(kind);
     }
 
-    /// Whether the connection could not be opened: it will not be there soon.
+    /// Whether the connection could not be opened, or breaks again and again: calls are not to be waited for.
     pub(super) fn is_shut(&self) -> bool {
-        self.lock().is_shut
+        let state = self.lock();
+        state.is_shut || state.is_unstable()
     }
 
     /// When the connection is not needed any more, unless an acquire waits by then. `None` if one waits now.
@@ -291,6 +321,14 @@ impl Mail {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the connection has broken again and again, and has not lasted since.
+    fn is_unstable(&self) -> bool {
+        let is_open = matches!(self.status, Status::Open(_));
+        self.breaks >= MAX_BREAKS && !(is_open && self.opened_at.elapsed() >= STABLE)
     }
 }
 
@@ -341,6 +379,9 @@ impl Drop for Waiter {
         {
             state.waiters.remove(&self.key);
             state.last_wanted = Instant::now();
+            if state.waiters.is_empty() {
+                state.breaks = 0;
+            }
         }
     }
 }
@@ -428,6 +469,41 @@ mod tests {
         assert!(!mail.can_call(here), "the subscriber connects again");
         mail.opened(None);
         assert!(mail.can_call(elsewhere), "the node does not tell");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_breaks_again_and_again_in_a_wait_counts_as_one_that_cannot_be_opened()
+     {
+        let mail = mail();
+        let soon = STABLE - Duration::from_millis(1);
+        break_often(&mail, MAX_BREAKS, soon).await;
+        assert!(mail.can_call(None) && !mail.is_shut(), "no acquire waits");
+
+        let waiter = mail.wait_for(b"dock", true);
+        break_often(&mail, MAX_BREAKS, STABLE).await;
+        break_often(&mail, MAX_BREAKS - 1, soon).await;
+        assert!(mail.can_call(None) && !mail.is_shut(), "it lasts long");
+        break_often(&mail, 1, soon).await;
+        assert!(!mail.can_call(None) && mail.is_shut());
+        assert_eq!(mail.problem(), Some(TransportError::Disconnected));
+        tokio::time::advance(STABLE).await;
+        assert!(mail.can_call(None) && !mail.is_shut(), "it lasts since");
+        assert_eq!(mail.problem(), None);
+
+        break_often(&mail, MAX_BREAKS, soon).await;
+        assert!(mail.is_shut());
+        drop(waiter);
+        assert!(mail.can_call(None) && !mail.is_shut(), "the next wait");
+    }
+
+    /// Has this many connections break after `lasted`, and opens another one.
+    async fn break_often(mail: &Mail, count: u32, lasted: Duration) {
+        for _ in 0..count {
+            mail.opened(None);
+            tokio::time::advance(lasted).await;
+            mail.broke(TransportError::Disconnected);
+        }
+        mail.opened(None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -152,6 +152,36 @@ async fn hand_over(guard: Guard, task: JoinHandle<Guard>) -> Duration {
     elapsed
 }
 
+/// Waits until the client in the line has one place on all servers, as one that is not called.
+async fn expect_uncalled(servers: &Servers) {
+    eventually("it is not called", LIMIT, || {
+        servers.iter().all(|server| {
+            let line: Vec<String> = server.query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
+            matches!(&line[..], [only] if only.starts_with('~'))
+        })
+    })
+    .await;
+}
+
+/// How often `others` get the lock after `guard` was released, before `task` does.
+async fn turns_before(guard: Guard, others: Vec<Redlock>, task: JoinHandle<Guard>) -> usize {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let mut tasks = JoinSet::new();
+    for other in others {
+        let turns = Arc::clone(&turns);
+        tasks.spawn(async move {
+            loop {
+                let _guard = other.acquire(KEY).await.unwrap();
+                turns.fetch_add(1, Ordering::SeqCst);
+                sleep(options().turn() / 4).await;
+            }
+        });
+    }
+    guard.release().await;
+    drop(task.await.unwrap());
+    turns.load(Ordering::SeqCst)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_take_turns_in_the_order_in_which_they_began_to_wait() {
     for count in [2, 8] {
@@ -386,6 +416,135 @@ async fn a_client_whose_calls_are_lost_with_their_connections_gets_the_lock() {
     servers.expect_no_keys().await;
 }
 
+/// Does `harm` to the servers again and again, over one connection to each, until it is dropped.
+struct Harm {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<usize>>,
+}
+
+impl Harm {
+    /// `harm` returns how often it has done it.
+    fn start(servers: &Servers, harm: fn(&mut redis::Connection) -> usize) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let threads = servers.iter().map(|server| {
+            let url = format!("redis://127.0.0.1:{}", server.port());
+            let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                let mut count = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    count += harm(&mut connection);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                count
+            })
+        });
+        Self {
+            threads: threads.collect(),
+            is_over,
+        }
+    }
+
+    /// Ends it. Returns how often it was done on each server.
+    fn end(self) -> Vec<usize> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let threads = self.threads.into_iter();
+        threads.map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+/// The numbers of the connections that have subscribed.
+fn subscribed(list: &str) -> Vec<String> {
+    let number = |line: &str| {
+        line.split(' ')
+            .find_map(|word| Some(word.strip_prefix("id=")?.to_owned()))
+    };
+    list.lines().filter_map(number).collect()
+}
+
+/// Has a server send messages about keys of another application to all clients that wait: short ones, and one that is longer than any
+/// of the lock.
+fn invalidate(connection: &mut redis::Connection) -> usize {
+    let mut query = |words: &str| {
+        let mut command = redis::Cmd::new();
+        command.arg(words.split(' ').collect::<Vec<_>>());
+        command.query::<redis::Value>(connection)
+    };
+    let list = query("CLIENT LIST TYPE pubsub").unwrap();
+    let list: String = redis::from_redis_value(list).unwrap();
+    let mut count = 0;
+    for number in subscribed(&list) {
+        for mode in ["", " BCAST PREFIX app:"] {
+            let track = format!("CLIENT TRACKING ON REDIRECT {number}{mode}");
+            // It may be gone.
+            if query(&track).is_ok() {
+                query("GET app:0").unwrap();
+                let keys: Vec<_> = (0..20).map(|key| format!("app:{key} 1")).collect();
+                query(&format!("MSET {}", keys.join(" "))).unwrap();
+                query("CLIENT TRACKING OFF").unwrap();
+                count += 1;
+            }
+        }
+    }
+    let keys: Vec<_> = (0..20).map(|key| format!("app:{key}")).collect();
+    query(&format!("DEL {}", keys.join(" "))).unwrap();
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalidations_of_another_client_do_not_end_the_connection_on_which_a_client_is_called() {
+    let servers = Servers::start(3);
+    let first = connected(&servers, options().queue(false)).await;
+    let second = connected(&servers, options()).await;
+    let connections = || {
+        let list = ["CLIENT", "LIST", "TYPE", "pubsub"];
+        let lists = servers.iter().map(|server| server.query::<String>(&list));
+        lists
+            .map(|list| subscribed(&list.unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let mut before = None;
+    let mut harm = None;
+    for _ in 0..5 {
+        let guard = first.acquire(KEY).await.unwrap();
+        let waiting = waiting(&second, &servers, 0).await;
+        assert_eq!(*before.get_or_insert_with(&connections), connections());
+        harm.get_or_insert_with(|| Harm::start(&servers, invalidate));
+        let took = hand_over(guard, waiting).await;
+        assert!(took < options().turn() / 8, "{took:?}");
+    }
+    let counts = harm.unwrap().end();
+    assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+    assert_eq!(before, Some(connections()));
+    assert_eq!(second.warnings(), []);
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_calls_are_always_lost_with_their_connections_gets_its_turn() {
+    const OTHERS: usize = 3;
+
+    let servers = Servers::start(3);
+    let urls = with_user(&servers, "~* &redlock:mail:* +@all");
+    let client = Redlock::connect(&urls, options()).unwrap();
+    let others = clients(&servers, OTHERS).await;
+    let guard = others[0].acquire(KEY).await.unwrap();
+    let waiting = waiting(&client, &servers, 0).await;
+    let harm = Harm::start(&servers, |connection| {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg(&["KILL", "TYPE", "pubsub", "USER", "locker"]);
+        kill.query(connection).unwrap()
+    });
+    expect_uncalled(&servers).await;
+    let turns = turns_before(guard, others, waiting).await;
+    let counts = harm.end();
+    assert!(counts.iter().all(|count| *count >= 3), "{counts:?}");
+    assert!(
+        turns <= OTHERS * 4,
+        "{turns} turns of others before its own"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_permissions_for_the_line_a_client_polls_and_warns() {
     const RULES: [&str; 4] = [
@@ -432,29 +591,9 @@ async fn a_client_that_loses_the_permission_to_subscribe_while_it_waits_gets_its
         let forbid = ["ACL", "SETUSER", "locker", "resetchannels"];
         assert_eq!(server.query::<String>(&forbid).unwrap(), "OK");
     }
-    eventually("it has one place, as one that is not called", LIMIT, || {
-        servers.iter().all(|server| {
-            let line: Vec<String> = server.query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
-            matches!(&line[..], [only] if only.starts_with('~'))
-        })
-    })
-    .await;
-    let turns = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::new();
-    for other in others {
-        let turns = Arc::clone(&turns);
-        tasks.spawn(async move {
-            loop {
-                let _guard = other.acquire(KEY).await.unwrap();
-                turns.fetch_add(1, Ordering::SeqCst);
-                sleep(options().turn() / 4).await;
-            }
-        });
-    }
-    guard.release().await;
-    drop(waiting.await.unwrap());
+    expect_uncalled(&servers).await;
     // In order: those that began to wait later come later, but the client has to notice first that it is not called.
-    let turns = turns.load(Ordering::SeqCst);
+    let turns = turns_before(guard, others, waiting).await;
     assert!(
         turns <= OTHERS * 4,
         "{turns} turns of others before its own"

@@ -89,6 +89,7 @@ fn another_user_with_the_permissions_that_the_documentation_names_cannot_take_a_
         "SCRIPT DEBUG YES",
         "FUNCTION FLUSH",
         "CONFIG SET maxmemory-policy allkeys-lru",
+        "CLIENT TRACKING ON",
     ] {
         let error = run(words).expect_err(words);
         let is_refused = error.contains("NoPerm") || error.contains("can't run this command");

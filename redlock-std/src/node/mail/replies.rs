@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::ready;
@@ -19,7 +20,7 @@ use crate::node::MAX_KEY;
 /// The replies and messages that arrive on a stream, one after the other.
 ///
 /// A message may come from any client of the node. So each reply is limited, in its bytes and in its values, and what is longer
-/// ends the connection. No more than the last read is kept beside it.
+/// is skipped: it must not end the connection. No more than the last read is kept beside it.
 pub(super) struct Replies {
     credit: Arc<Credit>,
     framing: Framing,
@@ -30,6 +31,16 @@ pub(super) struct Replies {
     seen: usize,
     /// The number of values of the current reply.
     values: usize,
+    /// Whether the current reply is longer than the limits, so that nothing of it is kept.
+    is_too_long: bool,
+}
+
+/// What has arrived.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reply {
+    Value(Value),
+    /// A reply that is longer than those to this client.
+    TooLong,
 }
 
 /// For a message with the longest key, its channel and its kind.
@@ -53,6 +64,7 @@ impl Replies {
             returned: 0,
             seen: 0,
             values: 0,
+            is_too_long: false,
         }
     }
 
@@ -60,7 +72,7 @@ impl Replies {
     pub(super) async fn next(
         &mut self,
         stream: &mut (impl Stream + ?Sized),
-    ) -> Result<Value, TransportError> {
+    ) -> Result<Reply, TransportError> {
         loop {
             if let Some(reply) = self.take()? {
                 return Ok(reply);
@@ -72,7 +84,7 @@ impl Replies {
     }
 
     /// Removes and returns the first reply of the buffer if all of it has arrived.
-    fn take(&mut self) -> Result<Option<Value>, TransportError> {
+    fn take(&mut self) -> Result<Option<Reply>, TransportError> {
         let new = self.buffer.get(self.seen..).unwrap_or_default();
         let mut end = None;
         // A reply ends with a line.
@@ -81,7 +93,10 @@ impl Replies {
             self.values += begun;
             self.seen += line.len();
             if self.values > MAX_VALUES || self.seen - self.returned > MAX_REPLY {
-                return Err(TransportError::Flooded);
+                self.is_too_long = true;
+            }
+            if self.is_too_long {
+                self.returned = self.seen;
             }
             if self.framing.is_between_replies() {
                 end = Some(self.seen);
@@ -91,11 +106,14 @@ impl Replies {
         let Some(end) = end else {
             return Ok(None);
         };
+        self.values = 0;
+        if mem::take(&mut self.is_too_long) {
+            return Ok(Some(Reply::TooLong));
+        }
         let reply = self.buffer.get(self.returned..end).unwrap_or_default();
         let reply = parse_redis_value(reply).map_err(|error| why(&error, &self.credit))?;
         self.returned = end;
-        self.values = 0;
-        Ok(Some(reply))
+        Ok(Some(Reply::Value(reply)))
     }
 
     /// Reads what has arrived, at most [`READ`] bytes. Returns their number.
@@ -136,7 +154,8 @@ mod tests {
         let mut read = Vec::new();
         let error = loop {
             match replies.next(&mut stream).await {
-                Ok(reply) => read.push(reply),
+                Ok(Reply::Value(reply)) => read.push(reply),
+                Ok(Reply::TooLong) => {}
                 Err(error) => break error,
             }
             assert!(replies.buffer.len() <= MAX_REPLY + READ);
@@ -169,17 +188,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_may_be_as_long_as_a_key_and_no_longer() {
+    async fn a_message_may_be_as_long_as_a_key_and_a_longer_one_is_skipped() {
         let (replies, _end) = read_all(&message(&[b'\n'; MAX_KEY + 1])).await;
         assert_eq!(replies.len(), 1);
         for long in [
             message(&[b'x'; MAX_REPLY]),
             message(&[b'\n'; MAX_REPLY]),
-            b"+".repeat(2 * MAX_REPLY),
-            [&b"*1000\r\n"[..], &b"_\r\n".repeat(9)].concat(),
+            message(&[b'x'; 10 * MAX_REPLY]),
+            [b"+", &b"x".repeat(2 * MAX_REPLY)[..], b"\r\n"].concat(),
+            [&b"*9\r\n"[..], &b"_\r\n".repeat(9)].concat(),
+            [&b"*2\r\n*9000\r\n"[..], &b"_\r\n".repeat(9_000), b":1\r\n"].concat(),
         ] {
-            let (replies, error) = read_all(&long).await;
-            assert_eq!((replies.len(), error), (0, TransportError::Flooded));
+            let sent = [b"+OK\r\n", &long[..], b":7\r\n", &long, &long, b":8\r\n"].concat();
+            let (replies, error) = read_all(&sent).await;
+            assert_eq!(error, TransportError::Disconnected);
+            assert_eq!(replies, [Value::Okay, Value::Int(7), Value::Int(8)]);
         }
     }
 

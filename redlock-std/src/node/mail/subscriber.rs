@@ -78,8 +78,9 @@ impl Subscriber {
                         Err(end) => return end,
                         Ok(kind) => kind,
                     };
-                    self.mail.failed(kind.clone());
-                    if opened_at.elapsed() >= MIN_LIFE && !kind.is_violation() {
+                    self.mail.broke(kind.clone());
+                    let is_worth_it = !kind.is_violation() && !self.mail.is_shut();
+                    if opened_at.elapsed() >= MIN_LIFE && is_worth_it {
                         backoff = FIRST_BACKOFF;
                         continue;
                     }
@@ -240,8 +241,16 @@ mod tests {
     }
 
     fn message(payload: &[u8]) -> Vec<u8> {
-        let head = format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", payload.len());
-        [head.as_bytes(), payload, b"\r\n"].concat()
+        let head = format!("${}\r\n", payload.len());
+        message_on(
+            "redlock:mail:0707070707070707",
+            &[head.as_bytes(), payload, b"\r\n"].concat(),
+        )
+    }
+
+    fn message_on(channel: &str, payload: &[u8]) -> Vec<u8> {
+        let head = format!("*3\r\n$7\r\nmessage\r\n${}\r\n{channel}\r\n", channel.len());
+        [head.as_bytes(), payload].concat()
     }
 
     #[tokio::test]
@@ -260,14 +269,13 @@ mod tests {
     async fn a_connection_that_breaks_is_made_again_and_wakes_the_acquires() {
         let node = Node::start().await;
         let mut stream = node.open().await;
-        let waiter = node.mail.wait_for(b"dock", true);
         for end in [
             Vec::new(),
             b"HTTP/1.1 400 Bad Request\r\n".to_vec(),
             b"+OK\r\n".to_vec(),
-            message(&[b'x'; 100_000]),
             b"*1\r\n".repeat(1_000),
         ] {
+            let waiter = node.mail.wait_for(b"dock", true);
             // It may close the connection before all of it has arrived.
             drop(stream.write_all(&end).await);
             if end.is_empty() {
@@ -277,6 +285,33 @@ mod tests {
             assert_eq!(waiter.called().await, Call::Reconnected);
             assert!(node.mail.can_call(None));
         }
+    }
+
+    /// As CLIENT TRACKING with REDIRECT sends them.
+    #[tokio::test]
+    async fn messages_that_are_not_for_this_client_do_not_end_the_connection() {
+        let node = Node::start().await;
+        let mut stream = node.open().await;
+        let waiter = node.mail.wait_for(b"dock", true);
+        let thousand = [&b"*1000\r\n"[..], &b"$5\r\napp:k\r\n".repeat(1_000)].concat();
+        for payload in [
+            &b"*1\r\n$5\r\napp:k\r\n"[..],
+            b"*-1\r\n",
+            b"$-1\r\n",
+            b"*0\r\n",
+            b"$5\r\n1dock\r\n",
+            &thousand,
+            &[b"*1\r\n$300000\r\n", &[b'x'; 300_000][..], b"\r\n"].concat(),
+        ] {
+            let sent = message_on("__redis__:invalidate", payload);
+            stream.write_all(&sent).await.unwrap();
+            stream.write_all(&message(b"2dock")).await.unwrap();
+            assert_eq!(waiter.called().await, Call::Deputy);
+        }
+        stream.write_all(&message(&[b'x'; 300_000])).await.unwrap();
+        stream.write_all(&message(b"2dock")).await.unwrap();
+        assert_eq!(waiter.called().await, Call::Deputy);
+        assert!(node.mail.can_call(None));
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use super::super::link::{no_connection_within, node_info, why};
 use super::super::metered::Credit;
 use super::super::printable::printable;
 use super::super::socket::{Socket, Stream};
-use super::replies::Replies;
+use super::replies::{Replies, Reply};
 
 /// A connection on which the calls for one mailbox arrive.
 ///
@@ -76,7 +76,9 @@ impl Subscription {
         let written = stream.write_all(&commands).await;
         written.map_err(|error| TransportError::Unreachable(in_words(&error.into())))?;
         for (step, _) in steps {
-            let reply = replies.next(&mut stream).await?;
+            let Reply::Value(reply) = replies.next(&mut stream).await? else {
+                return Err(TransportError::Flooded);
+            };
             match (step, reply) {
                 (Step::Identity, reply) => run_id = node_info(Some(reply))?.map(|info| info.run_id),
                 (Step::Login, Value::ServerError(error)) => {
@@ -105,28 +107,33 @@ impl Subscription {
         let _broken = self.stream.write_all(&subscribe).await;
     }
 
-    /// Returns the payload of the next message. It is empty if this is the answer to [`ask`](Self::ask).
+    /// Returns the payload of the next message. It is empty if this is the answer to [`ask`](Self::ask), or if the message is none for
+    /// this client: with CLIENT TRACKING and REDIRECT, any client of the node can have the server send messages of another channel
+    /// into this connection. Their payload is a list of keys, of any length, or nil.
     ///
     /// # Errors
     ///
     /// If the connection breaks, or something else than a message arrives.
     pub(super) async fn next(&mut self) -> Result<Vec<u8>, TransportError> {
         let message = match self.replies.next(&mut self.stream).await? {
-            Value::Array(message) => message,
-            Value::ServerError(error) => return Err(TransportError::CannotCall(text(&error))),
-            _ => return Err(TransportError::Unexpected),
-        };
-        match <[Value; 3]>::try_from(message) {
-            Ok(
-                [
-                    Value::BulkString(kind),
-                    _channel,
-                    Value::BulkString(payload),
-                ],
-            ) if kind == b"message" => Ok(payload),
-            Ok([Value::BulkString(kind), _channel, Value::Int(_)]) if kind == b"subscribe" => {
-                Ok(Vec::new())
+            Reply::Value(Value::Array(message)) => message,
+            Reply::Value(Value::ServerError(error)) => {
+                return Err(TransportError::CannotCall(text(&error)));
             }
+            Reply::Value(_) => return Err(TransportError::Unexpected),
+            Reply::TooLong => return Ok(Vec::new()),
+        };
+        let Ok([Value::BulkString(kind), Value::BulkString(channel), payload]) =
+            <[Value; 3]>::try_from(message)
+        else {
+            return Err(TransportError::Unexpected);
+        };
+        match (&*kind, payload) {
+            (b"message", Value::BulkString(payload)) if channel == self.channel.as_bytes() => {
+                Ok(payload)
+            }
+            (b"message", _) if channel != self.channel.as_bytes() => Ok(Vec::new()),
+            (b"subscribe", Value::Int(_)) => Ok(Vec::new()),
             _ => Err(TransportError::Unexpected),
         }
     }
