@@ -327,7 +327,6 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     }
 
     fn next(&mut self, goal: Goal, clock: &impl Clock) -> Next {
-        self.renew(clock);
         let exchange = self.exchange();
         match (goal, self.state) {
             (Goal::CaughtUp, State::Open) => Next::Take(Action::Read, NOW),
@@ -596,17 +595,6 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             fed: 0,
             until,
         };
-    }
-
-    /// Restarts the timeout of an attempt to connect if it ended at least one connect timeout ago. In that time, no
-    /// call has polled the attempt: a poll would have ended it.
-    fn renew(&mut self, clock: &impl Clock) {
-        if let State::Connecting { until } | State::LoggingIn { until, .. } = &mut self.state {
-            let now = clock.now();
-            if now >= later(*until, self.connect_timeout_micros) {
-                *until = later(now, self.connect_timeout_micros);
-            }
-        }
     }
 
     // `inline(never)`: the loop that calls it stays short.

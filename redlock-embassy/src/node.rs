@@ -288,6 +288,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Queues the stored releases that go ahead of `command`, then `command`. Returns the next stage.
     fn push_next(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
         if !self.push_stored(Some(command))? {
+            self.outbox.store_unsent(command);
             return Ok(Stage::PushStored);
         }
         match self.admit(command) {
@@ -319,6 +320,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         #[cfg(feature = "queue")]
         let command = &self.link.mail.at_node(command);
         let Some(pushed) = self.link.push(command, &self.clock) else {
+            // The round may stop waiting before there is room.
+            self.outbox.store_unsent(command);
             return Ok(Stage::Push);
         };
         pushed?;

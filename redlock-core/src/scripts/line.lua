@@ -7,15 +7,17 @@
 --
 -- Needs: call, lock, queue, me (a mailbox, or ''), turn (how long a turn lasts, in milliseconds), now (microseconds), now_ms.
 
--- The first client of the line. If it is the turn of a client, also the member that says so, and the end of the turn.
+-- The first client of the line. If it is the turn of a client, also the member that says so, and the end of the turn. Then the ticket
+-- of the first client.
 local function front()
   local first = call('zrange', queue, 0, 1, 'withscores')
   local ends = -(first[2] or 0)
-  if ends > 0 then return first[3], first[1], ends end
-  return first[1]
+  if ends > 0 then return first[3], first[1], ends, first[4] end
+  return first[1], nil, nil, first[2]
 end
 
--- Stands in the line, if there is room for 1,000. A ticket is from the last minute, and never from the future.
+-- Stands in the line, if there is room for 1,000. A ticket is never from the future. It is no older than a minute, or than that of the
+-- first client: one that waits for longer, and has lost its place for a moment, stands among those that have waited for as long.
 local function register(ticket)
   -- Another member could be taken for a turn, or name the channel of another program.
   assert(string.find(me, '^~?' .. string.rep('%x', 16) .. '$'))
@@ -25,7 +27,8 @@ local function register(ticket)
     if call('pttl', queue) < 0 then call('pexpire', queue, 10000) end
     return false
   end
-  local from = math.max(math.min(ticket, now), now - 60000000)
+  local _, _, _, oldest = front()
+  local from = math.max(math.min(ticket, now), math.min(now - 60000000, oldest or now))
   -- A client that has learned the nodes' time sends an earlier ticket than before.
   if not known or from < known + 0 then call('zadd', queue, from, me) end
   call('pexpire', queue, 10000)

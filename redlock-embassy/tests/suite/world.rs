@@ -136,6 +136,13 @@ pub(crate) fn poll_times<F: Future>(polls: usize, future: F) -> Option<F::Output
     None
 }
 
+/// Whether it is the result of a release whose acquire was never sent.
+pub(crate) fn is_nothing_to_release(result: Option<Result<Reply, NodeError>>) -> bool {
+    result.is_some_and(|result| {
+        result.is_err_and(|error| matches!(error.failure(), Failure::NothingToRelease))
+    })
+}
+
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -180,6 +180,44 @@ fn a_client_that_comes_in_its_turn_and_finds_the_lock_taken_keeps_its_place() {
     assert_eq!(line(&mut connection), members);
 }
 
+/// For example because it was stopped for as long as its turn. The others have waited for less time than it has.
+#[test]
+fn a_client_that_has_waited_for_minutes_and_lost_its_place_is_not_behind_those_that_came_later() {
+    let server = Server::start();
+    let mut connection = connect(&server);
+    let [seconds, _]: [u64; 2] = server.query(&["TIME"]).unwrap();
+    let ago = |age: u64| (seconds - age) * 1_000_000;
+    let others = [2, 3].map(|number| Mailbox::new([number; 8]).uncallable());
+    let back = Mailbox::new([9; 8]).uncallable();
+    let mut zadd = redis::cmd("ZADD");
+    zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
+    for (mailbox, age) in others.iter().zip([300, 200]) {
+        zadd.arg(ago(age)).arg(mailbox.to_string());
+    }
+    zadd.exec(&mut connection).unwrap();
+    let set = ["SET", KEY, "another"].map(|word| word.as_bytes().to_vec());
+    send(&mut connection, &set).unwrap();
+    let token = Token::from_bytes([1; Token::LEN]);
+    let ranks = [(400, 1), (250, 1), (100, 2)].map(|(age, rank)| {
+        let place = Place::waiting(back, ago(age), 125);
+        let acquire = Command::acquire(KEY.as_bytes(), &token, 60_000, VoteConditions::NONE);
+        send(&mut connection, &words(&acquire.with_place(Some(place)))).unwrap();
+        let members = line(&mut connection);
+        let at = members
+            .iter()
+            .position(|member| *member == back.to_string());
+        let mut zrem = redis::cmd("ZREM");
+        zrem.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"))
+            .arg(back.to_string());
+        zrem.exec(&mut connection).unwrap();
+        // Of two with one ticket, the name decides.
+        (at, rank)
+    });
+    for (at, rank) in ranks {
+        assert_eq!(at, Some(rank), "{ranks:?}");
+    }
+}
+
 #[test]
 fn a_member_that_is_no_mailbox_is_refused() {
     let server = Server::start();

@@ -13,7 +13,7 @@ use crate::time::Instant;
 /// The longest turn, in milliseconds.
 const TURN_MAX: u64 = 10_000;
 
-/// A ticket is at most this old, in microseconds.
+/// A ticket is at most this old, in microseconds, or as old as that of the first client.
 const AGE_MAX: u64 = 60_000_000;
 
 /// The line of a lock lives for so long after the last client has stood in it.
@@ -210,9 +210,11 @@ impl<const KEYS: usize> Server<KEYS> {
             true => now_micros,
             false => ticket,
         };
+        let oldest = line.tickets().map(|(_, ticket)| ticket).next();
+        let floor = now_micros.saturating_sub(AGE_MAX);
         let from = ticket
             .min(now_micros)
-            .max(now_micros.saturating_sub(AGE_MAX));
+            .max(oldest.map_or(floor, |oldest| oldest.min(floor)));
         let is_new = self.has(ServerFlaw::TakesLastTicket);
         if known.is_none_or(|known| from < known) || is_new {
             line.set(me, from);
