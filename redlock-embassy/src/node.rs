@@ -152,7 +152,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// Commands connect by themselves. Call this to find out why a node fails. If connecting takes longer than a round, call
     /// [`connect_quorum`](crate::connect_quorum), which connects to the nodes side by side. If the future is dropped, the next
-    /// call continues the attempt.
+    /// call continues the attempt. If the connect timeout is over by then, it uses the attempt if it has succeeded, and fails at once
+    /// otherwise; the call after that begins a new one.
     ///
     /// # Errors
     ///
