@@ -122,7 +122,9 @@ impl Seen {
 /// What `redlock init` refuses too: CONFIG RESETSTAT hides the first two.
 fn loss(info: &Info, calls: &Value) -> Option<String> {
     let calls = raw_text(calls).unwrap_or_default();
-    if calls.contains("cmdstat_flush") {
+    // A call that was refused counts as zero.
+    let was_flushed = |line: &str| line.starts_with("cmdstat_flush") && !line.contains(":calls=0,");
+    if calls.lines().any(was_flushed) {
         return Some("was flushed".to_owned());
     }
     if let Some(evicted @ 1..) = info.number::<u64>("evicted_keys") {
