@@ -44,8 +44,10 @@ enum Phase {
     Open,
     /// The session has ended the connection. Received bytes may be left to read. The node leaves this phase.
     Ended,
-    /// The node closes the connection, or cancels the attempt. The session leaves this phase.
+    /// The node closes the connection, or cancels the attempt. The session leaves this phase; the node may only stop waiting.
     Closing,
+    /// The node has stopped waiting for the close, and wants a connection. The session leaves this phase.
+    Abandoned,
 }
 
 impl<const N: usize> TlsLine<N> {
@@ -75,13 +77,19 @@ impl<const N: usize> TlsLine<N> {
 
     /// Waits until the node wants a connection, or is closing one.
     pub(crate) async fn wanted(&self) {
-        self.until(|phase| matches!(phase, Phase::Wanted | Phase::Closing))
+        self.until(|phase| matches!(phase, Phase::Wanted | Phase::Closing | Phase::Abandoned))
             .await;
     }
 
     /// Waits until the node closes the connection, or cancels the attempt.
     pub(crate) async fn canceled(&self) {
-        self.until(|phase| phase == Phase::Closing).await;
+        self.until(|phase| matches!(phase, Phase::Closing | Phase::Abandoned))
+            .await;
+    }
+
+    /// Waits until the node wants a connection although the last one is still being closed.
+    pub(crate) async fn abandoned(&self) {
+        self.until(|phase| phase == Phase::Abandoned).await;
     }
 
     fn go_to(&self, phase: Phase) {
@@ -116,14 +124,16 @@ impl<const N: usize> TlsLine<N> {
 
     /// Records that the session has ended a connection or an attempt.
     pub(crate) fn ended(&self, why: TlsFailure) {
-        let is_canceled = self.phase.get() == Phase::Closing;
+        let is_canceled = matches!(self.phase.get(), Phase::Closing | Phase::Abandoned);
         self.failure.set((!is_canceled).then_some(why));
         self.go_to(match self.phase.get() {
             Phase::Wanted => Phase::Failed(why.kind()),
             // The handshake was done, so this is no longer about TLS at the port: a server that wants a certificate says so now.
             Phase::Connected => Phase::Failed(ErrorKind::ConnectionAborted),
             Phase::Open => Phase::Ended,
-            Phase::Closing | Phase::Closed | Phase::Failed(_) | Phase::Ended => Phase::Closed,
+            Phase::Closing | Phase::Abandoned | Phase::Closed | Phase::Failed(_) | Phase::Ended => {
+                Phase::Closed
+            }
         });
     }
 }
@@ -159,6 +169,10 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
     }
 
     async fn connect(&mut self) -> Result<(), ErrorKind> {
+        // The node has waited for the close. It would wait for ever if a reset cannot be sent, because the host is gone.
+        if self.line.phase.get() == Phase::Closing {
+            self.line.go_to(Phase::Abandoned);
+        }
         loop {
             match self.line.phase.get() {
                 Phase::Closed | Phase::Ended => self.line.go_to(Phase::Wanted),
@@ -173,7 +187,7 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
                 }
                 // Drops the connection that was open before.
                 Phase::Open => self.line.go_to(Phase::Closing),
-                here @ (Phase::Wanted | Phase::Closing) => {
+                here @ (Phase::Wanted | Phase::Closing | Phase::Abandoned) => {
                     self.line.until(|phase| phase != here).await;
                 }
             }

@@ -82,7 +82,7 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
                     failure
                 }
             };
-            self.socket.close().await;
+            select(self.socket.close(), line.abandoned()).await;
             line.ended(why);
         }
     }
@@ -189,5 +189,87 @@ impl<S: Connect, E, const N: usize> fmt::Debug for TlsSession<'_, S, E, N> {
             .field("name", &self.socket.name())
             .field("line", &self.line)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use core::future::pending;
+    use core::pin::Pin;
+    use core::task::{Context, Waker};
+
+    use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
+    use redlock_embassy::NodeName;
+
+    use super::*;
+
+    /// A host that is gone: it cannot be connected, and a reset cannot be sent to it.
+    struct Gone<'a>(&'a Cell<u32>);
+
+    impl ErrorType for Gone<'_> {
+        type Error = ErrorKind;
+    }
+
+    impl Read for Gone<'_> {
+        async fn read(&mut self, _buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+            pending().await
+        }
+    }
+
+    impl Write for Gone<'_> {
+        async fn write(&mut self, _bytes: &[u8]) -> Result<usize, ErrorKind> {
+            pending().await
+        }
+
+        async fn flush(&mut self) -> Result<(), ErrorKind> {
+            pending().await
+        }
+    }
+
+    impl Connect for Gone<'_> {
+        fn name(&self) -> NodeName {
+            "gone".into()
+        }
+
+        async fn connect(&mut self) -> Result<(), ErrorKind> {
+            self.0.set(self.0.get() + 1);
+            pending().await
+        }
+
+        async fn close(&mut self) {
+            pending().await
+        }
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_closed_keeps_the_node_from_no_other_one() {
+        let attempts = Cell::new(0);
+        let mut line = TlsLine::<16>::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let random = |bytes: &mut [u8]| bytes.fill(7);
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (mut stream, mut session) = line.split(
+            Gone(&attempts),
+            options,
+            random,
+            &mut read_buffer,
+            &mut write_buffer,
+        );
+        let mut session = pin!(session.run());
+        for attempt in 1..=3 {
+            // As a node does whose timeouts pass: neither call ends.
+            for _ in 0..3 {
+                assert!(poll(pin!(stream.connect())).is_pending());
+                assert!(poll(session.as_mut()).is_pending());
+            }
+            assert_eq!(attempts.get(), attempt);
+            assert!(poll(pin!(stream.close())).is_pending());
+            assert!(poll(session.as_mut()).is_pending());
+        }
     }
 }
