@@ -238,7 +238,7 @@ mod tests {
         }
 
         async fn close(&mut self) {
-            pending().await
+            pending::<()>().await;
         }
     }
 
