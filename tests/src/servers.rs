@@ -341,11 +341,12 @@ impl Server {
         let record: Option<String> = self.query(&["GET", GUARD_KEY])?;
         let record = record.unwrap_or_default();
         let [run_id, replid] = self.identity()?;
-        let [seconds, _]: [u64; 2] = self.query(&["TIME"])?;
+        let [seconds, micros]: [u64; 2] = self.query(&["TIME"])?;
         let mut fields = record.split(':');
         let is_of_this_process = fields.next() == Some(&run_id);
         let until_ms = fields.next().and_then(|until| until.parse().ok());
-        let is_over = until_ms.is_some_and(|until_ms: u64| until_ms <= seconds * 1_000);
+        let is_over =
+            until_ms.is_some_and(|until_ms: u64| until_ms * 1_000 <= seconds * 1_000_000 + micros);
         Ok(is_of_this_process && is_over && fields.next_back() == Some(&replid))
     }
 
