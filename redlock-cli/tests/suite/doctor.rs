@@ -695,7 +695,9 @@ fn a_node_that_takes_no_writes_is_bad_and_has_no_vote() {
             assert_eq!(report.check(&servers[0], "writes")["refusal"], code);
             assert_eq!(report.fleet("quorum")["voting"], 0);
         }
-        let take = || end_of(run(&servers, &["--ttl=1s", "--no-wait"], "dock-7", "true")).code;
+        // Patience for a machine that stands still: the default is a twentieth of the TTL.
+        let options = ["--ttl=1s", "--node-timeout=400ms", "--no-wait"];
+        let take = || end_of(run(&servers, &options, "dock-7", "true")).code;
         assert_eq!(take(), Some(69), "{code}");
         servers.iter().for_each(cure);
         Report::of(&servers.urls(), &[]).expect_bad(&servers, &[], &[]);
