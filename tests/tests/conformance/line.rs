@@ -98,7 +98,8 @@ fn digits<S: Connect>(device: &Device<S>) -> String {
 /// Waits until the device stands in the line of all servers. Another one may stand there too: one that has won with the votes of
 /// the other servers.
 async fn expect_in_line(servers: &Servers, digits: &str) {
-    eventually("it stands in the line", LIMIT, || {
+    // A stream that takes single bytes is slow beside other tests.
+    eventually("it stands in the line", LIMIT * 4, || {
         let mut names = servers.iter().map(|server| name_in_line(server, digits));
         names.all(|name| name.is_some())
     })
