@@ -68,8 +68,8 @@ enum Status {
 /// How long the connection is kept after the last acquire has waited.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// After this many connections that broke soon, the node counts as one that cannot call. Whoever ends them all the time would keep the
-/// acquires from their turn otherwise: to the node, a client without a connection is gone.
+/// After this many connections that broke soon, the node counts as one that cannot call. Otherwise acquires would never get their turn
+/// while another client ends the connections: to the node, a client without a connection is gone.
 const MAX_BREAKS: u32 = 3;
 
 /// A connection that lasts this long did not break soon.
