@@ -14,8 +14,8 @@ use crate::{Connect, TcpNode};
 
 /// Connects to all nodes of `redlock` side by side, and logs in. Returns how many nodes are connected.
 ///
-/// Takes as long as the slowest node, at most about two [connect timeouts](TcpNode::connect_timeout) per node that does not
-/// answer. To learn why a node is not connected, call [`TcpNode::connect`].
+/// Takes as long as the slowest node: at most about two [connect timeouts](TcpNode::connect_timeout) if a node answers nothing, and
+/// one more for each answer to the login that is slow. To learn why a node is not connected, call [`TcpNode::connect`].
 ///
 /// If the future is dropped, the attempts continue with the next call, if the streams keep rule 5 of [`Connect`].
 pub async fn connect_all<'a, T, S, K, C, E, const N: usize, const TX: usize, const RX: usize, O>(
@@ -37,7 +37,7 @@ where
 ///
 /// Call it before an acquire if connecting takes longer than a round. It takes no time off the validity of the lease, and a
 /// round need not wait for connections. It waits only until a quorum is connected, so a dead minority costs nothing. If there
-/// is no quorum, it takes at most about two [connect timeouts](TcpNode::connect_timeout).
+/// is no quorum, it takes as long as [`connect_all`].
 ///
 /// If the future is dropped, the attempts continue with the next call, if the streams keep rule 5 of [`Connect`]. When it
 /// returns, it drops the attempts of the other nodes in the same way.

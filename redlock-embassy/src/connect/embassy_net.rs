@@ -79,7 +79,8 @@ impl<'a> NetSocket<'a> {
     ///
     /// - The name is asked for when the socket connects, and again for each new connection. So a node whose address changes is
     ///   found again. What is known of the node stays known.
-    /// - If a round drops an attempt, the question and the attempt continue.
+    /// - If a round drops an attempt, the question and the attempt continue. If the connect timeout is over before the question is
+    ///   answered, a later attempt uses the answer. An address that was known for less time than the question took is tried again.
     /// - If an address refuses, or answers nothing within [`TcpNode::connect_timeout`](crate::TcpNode::connect_timeout), the
     ///   next address of the answer is tried, and after the last one, the name is asked for again.
     /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
@@ -243,7 +244,7 @@ impl Connect for NetSocket<'_> {
     async fn close(&mut self) {
         #[cfg(feature = "dns")]
         if let Some(host) = &mut self.host {
-            host.cancel();
+            host.cancel(self.is_connecting);
         }
         self.is_connecting = false;
         self.is_closed = true;

@@ -8,6 +8,7 @@ use embassy_net::dns::DnsQueryType;
 use embassy_net::{IpAddress, IpEndpoint, Stack};
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use embassy_sync::signal::Signal;
+use embassy_time::Instant;
 use heapless::Vec;
 
 use crate::NodeName;
@@ -91,6 +92,11 @@ pub(super) struct Host<'a> {
     next: usize,
     /// The answer to a question is outstanding. The call that asked may have been dropped.
     is_asking: bool,
+    /// An attempt to connect ended before its question was answered.
+    has_cancelled: bool,
+    /// When the question of the present attempt was asked, and when it was answered.
+    asked_at: Instant,
+    answered_at: Option<Instant>,
 }
 
 impl<'a> Host<'a> {
@@ -101,6 +107,9 @@ impl<'a> Host<'a> {
             addresses: Vec::new(),
             next: 0,
             is_asking: false,
+            has_cancelled: false,
+            asked_at: Instant::MIN,
+            answered_at: None,
         }
     }
 
@@ -124,12 +133,19 @@ impl<'a> Host<'a> {
     pub(super) async fn next_address(&mut self) -> Option<IpEndpoint> {
         if !self.has_untried_address() {
             if !self.is_asking {
-                self.name.answer.reset();
-                self.name.question.signal(());
+                // Otherwise a name that takes longer than an attempt would never be found.
+                let is_answered = self.has_cancelled && self.name.answer.signaled();
+                if !is_answered {
+                    self.name.answer.reset();
+                    self.name.question.signal(());
+                }
                 self.is_asking = true;
+                self.asked_at = Instant::now();
             }
             let answer = self.name.answer.wait().await;
             self.is_asking = false;
+            self.has_cancelled = false;
+            self.answered_at = Some(Instant::now());
             self.next = 0;
             if !answer.is_empty() {
                 self.addresses = answer;
@@ -143,13 +159,22 @@ impl<'a> Host<'a> {
     /// Records that a node has answered at the address. The next connection begins with a question: the address may change.
     pub(super) fn has_answered(&mut self) {
         self.next = self.addresses.len();
+        self.has_cancelled = false;
     }
 
-    /// Does not wait for the answer any more. The next attempt is made with the addresses that are known.
-    pub(super) const fn cancel(&mut self) {
+    /// Ends the attempt. The next one does not wait for the answer to the same question: it is made with the addresses that are
+    /// known, if there are any. If the answer took most of the attempt, the same address is tried again.
+    pub(super) fn cancel(&mut self, is_connecting: bool) {
         if self.is_asking {
             self.is_asking = false;
+            self.has_cancelled = true;
             self.next = 0;
+        } else if is_connecting
+            && let Some(answered_at) = self.answered_at
+            && answered_at.elapsed() < answered_at.saturating_duration_since(self.asked_at)
+        {
+            self.next = self.next.saturating_sub(1);
         }
+        self.answered_at = None;
     }
 }

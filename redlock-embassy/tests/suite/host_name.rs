@@ -75,6 +75,26 @@ fn a_name_that_takes_longer_than_a_round_is_connected_by_itself_also_after_two_n
 }
 
 #[test]
+fn a_name_that_takes_about_as_long_as_the_connect_timeout_is_found_also_after_its_host_has_moved() {
+    // With the lock's own timeout: three seconds for the name and the handshake.
+    for answer_after in [2_800, 3_400] {
+        let (servers, mut lan) = lan::<1>();
+        lan.cable.delay(ms(150));
+        lan.name_server.answer_after(ms(answer_after));
+        let mut lock = named_lock::<1>(&mut lan, options().node_timeout(ms(500)).unwrap());
+        assert!(wins(&mut lan, &mut lock, 20) > 3, "{answer_after} ms");
+        lan.move_host();
+        servers[0].cut();
+        // Of the old address, of its last attempt, and of the name.
+        let wins_of_the_moved = wins(&mut lan, &mut lock, 40);
+        assert!(
+            wins_of_the_moved > 3,
+            "{answer_after} ms, moved: {wins_of_the_moved}"
+        );
+    }
+}
+
+#[test]
 fn a_name_is_asked_for_once_for_each_connection_and_not_for_each_round() {
     let (servers, mut lan) = lan::<3>();
     let mut lock = named_lock::<3>(&mut lan, options());
