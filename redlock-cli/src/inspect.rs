@@ -60,7 +60,7 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// Below each node is its waiting line: the first 16 clients, each with its mailbox (a random number of the
 /// client), for how long and since when it waits, and whose turn it is. Until the turn is over, the node grants
-/// the lock to no client behind. A mailbox with ~ before it cannot be called: its client looks at the lock again
+/// the lock to no client behind. A mailbox with ~ behind it cannot be called: its client looks at the lock again
 /// and again. If the connection of a client is gone, the next call passes it over. Clients of other libraries do
 /// not stand in the line.
 ///

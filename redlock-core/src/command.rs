@@ -432,7 +432,7 @@ mod tests {
                 releases,
                 "225 abababababababab 42",
             ),
-            (release.with_place(left), releases, "225 ~abababababababab"),
+            (release.with_place(left), releases, "225 abababababababab~"),
             (release.with_place(outside), releases, "225"),
         ] {
             let wanted = std::format!(

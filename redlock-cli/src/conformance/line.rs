@@ -61,7 +61,7 @@ pub(super) async fn calls(
     )?;
 
     // It cannot be called, so it needs no subscription.
-    let deaf = format!("~{}", keys.mailbox());
+    let deaf = format!("{}~", keys.mailbox());
     let behind = place(&stranger[..], deaf.as_bytes());
     let [code, ..] = run_four(connection, acquire, &keys_of_line, &behind).await?;
     expect("an acquire of a client behind", code, WAITING)?;

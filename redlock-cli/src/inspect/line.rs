@@ -144,7 +144,7 @@ impl Client {
             .ok()
             .filter(|since| *since <= Self::LATEST)?;
         let reach = match subscribers {
-            _ if name.starts_with(b"~") => Reach::Uncallable,
+            _ if name.ends_with(b"~") => Reach::Uncallable,
             0 => Reach::Gone,
             1.. => Reach::Connected,
             _ => Reach::Unknown,
@@ -235,7 +235,7 @@ impl fmt::Display for Client {
             Reach::Connected | Reach::Gone | Reach::Unknown => "",
         };
         let since = self.since();
-        write!(f, "{mark:1}{mailbox}  waits for {waits_for}, since {since}")?;
+        write!(f, "{mailbox}{mark:1} waits for {waits_for}, since {since}")?;
         f.write_str(match self.reach {
             Reach::Connected | Reach::Unknown => "",
             Reach::Gone => ", its connection is gone",
@@ -257,7 +257,7 @@ impl fmt::Display for Turn {
 fn mailbox(name: &[u8]) -> Option<String> {
     const DIGITS: usize = 16;
 
-    let digits = name.strip_prefix(b"~").unwrap_or(name);
+    let digits = name.strip_suffix(b"~").unwrap_or(name);
     let is_mailbox = digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit);
     let digits = str::from_utf8(digits).ok().filter(|_| is_mailbox)?;
     Some(digits.to_owned())

@@ -523,7 +523,7 @@ fn those_who_wait_are_shown_in_their_order_with_the_one_who_is_first_on_a_quorum
     for server in &servers[..2] {
         assert_eq!(wait(server, SECOND, 3_000), 1, "held");
         assert_eq!(wait(server, FIRST, 12_000), 1);
-        assert_eq!(wait(server, &format!("~{LAST}"), 0), 1);
+        assert_eq!(wait(server, &format!("{LAST}~"), 0), 1);
         connections.push(subscribe(server, FIRST));
     }
     let ended = inspect(&servers.urls(), &[]);
@@ -531,9 +531,9 @@ fn those_who_wait_are_shown_in_their_order_with_the_one_who_is_first_on_a_quorum
     let lines: Vec<&str> = ended.stdout.lines().collect();
     for (number, start) in [
         (0, "127.0.0.1:"),
-        (1, "   1.  00000000000000f1  waits for 12."),
-        (2, "   2.  00000000000000f2  waits for 3."),
-        (3, "   3. ~00000000000000f3  waits for "),
+        (1, "   1. 00000000000000f1  waits for 12."),
+        (2, "   2. 00000000000000f2  waits for 3."),
+        (3, "   3. 00000000000000f3~ waits for "),
         (4, "127.0.0.1:"),
         (
             9,
@@ -710,7 +710,7 @@ fn of_a_long_line_the_first_sixteen_are_shown() {
         "{}",
         ended.stdout
     );
-    ended.expect_stdout("  16.  000000000000000f  ");
+    ended.expect_stdout("  16. 000000000000000f  ");
     ended.expect_stdout("      and 24 more\n");
     ended.expect_stdout(
         "line: at least 40 clients wait, and no client is the first on a quorum of nodes",
@@ -735,7 +735,7 @@ fn of_a_long_line_the_first_sixteen_are_shown() {
 #[test]
 fn a_client_that_some_nodes_do_not_know_waits_too() {
     let servers = Servers::start(3);
-    for (server, mailbox) in servers.iter().zip([FIRST, SECOND, &format!("~{FIRST}")]) {
+    for (server, mailbox) in servers.iter().zip([FIRST, SECOND, &format!("{FIRST}~")]) {
         add(server, mailbox, "1763735536000001");
     }
     let ended = inspect(&servers.urls(), &[]);
@@ -752,7 +752,7 @@ fn what_is_no_place_in_the_line_is_not_shown_as_one() {
         ("!", "-5"),
         ("!!00000000000000f1", "-6"),
         ("!00000000000000f1", "7"),
-        ("~!00000000000000f1", "8"),
+        ("!00000000000000f1~", "8"),
         ("00000000000000f4", "-inf"),
         ("00000000000000f5", "1e300"),
         ("00000000000000f6", "9007199254740994"),

@@ -11,13 +11,17 @@ use crate::line::Refusal;
 /// [`MAILBOX_PREFIX`], then 16 hexadecimal digits.
 ///
 /// A client that a node cannot call, because the connection has not subscribed to the channel, stands in the line of this node
-/// with `~` before its digits.
+/// with `~` behind its digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mailbox {
-    /// Before the digits, so that mailboxes have the order of the members in Redis: `~` comes after all digits.
-    is_uncallable: bool,
     digits: [u8; Self::DIGITS],
+    /// [`MARK`], or zero. Behind the digits, so that mailboxes have the order of the members in Redis, and two clients with the same
+    /// ticket have the same order on all nodes.
+    mark: [u8; 1],
 }
+
+/// The mark of a client that a node cannot call.
+const MARK: u8 = b'~';
 
 impl Mailbox {
     /// How many hexadecimal digits a mailbox has.
@@ -33,23 +37,20 @@ impl Mailbox {
                 *digit = half + if half < 10 { b'0' } else { b'a' - 10 };
             }
         }
-        Self {
-            is_uncallable: false,
-            digits,
-        }
+        Self { digits, mark: [0] }
     }
 
     /// The same mailbox for a node that cannot call the client.
     #[must_use]
     pub const fn uncallable(mut self) -> Self {
-        self.is_uncallable = true;
+        self.mark = [MARK];
         self
     }
 
     /// Whether the node can call the client.
     #[must_use]
     pub const fn is_callable(&self) -> bool {
-        !self.is_uncallable
+        self.mark[0] != MARK
     }
 
     /// The digits, in lower case.
@@ -58,16 +59,23 @@ impl Mailbox {
         &self.digits
     }
 
-    const fn mark(&self) -> &'static str {
-        if self.is_uncallable { "~" } else { "" }
+    const fn as_str(&self) -> &str {
+        match str::from_utf8(&self.digits) {
+            Ok(digits) => digits,
+            Err(_) => "",
+        }
+    }
+
+    const fn mark(&self) -> &[u8] {
+        if self.is_callable() { &[] } else { &self.mark }
     }
 }
 
 /// Writes the mailbox as it stands in the line.
 impl fmt::Display for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.mark())?;
-        f.write_str(str::from_utf8(&self.digits).unwrap_or_default())
+        f.write_str(self.as_str())?;
+        f.write_str(if self.is_callable() { "" } else { "~" })
     }
 }
 
@@ -80,7 +88,7 @@ impl fmt::Debug for Mailbox {
 #[cfg(feature = "defmt")]
 impl defmt::Format for Mailbox {
     fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "{=str}{=[u8]:a}", self.mark(), self.digits);
+        defmt::write!(f, "{=str}{=[u8]:a}", self.as_str(), self.mark());
     }
 }
 
@@ -266,7 +274,7 @@ impl LineWord<'_> {
     pub const fn pieces(&self) -> (&str, &[u8]) {
         match self {
             Self::QueueKey(key) => (QUEUE_KEY_PREFIX, key),
-            Self::Mailbox(mailbox) => (mailbox.mark(), mailbox.digits()),
+            Self::Mailbox(mailbox) => (mailbox.as_str(), mailbox.mark()),
             Self::Channel(mailbox) => (MAILBOX_PREFIX, mailbox.digits()),
         }
     }
@@ -282,13 +290,14 @@ mod tests {
         let mailbox = Mailbox::new([0, 1, 0x2a, 0x9f, 0xa0, 0xff, 0x7e, 0xcd]);
         assert_eq!(mailbox.to_string(), "00012a9fa0ff7ecd");
         let uncallable = mailbox.uncallable();
-        assert_eq!(uncallable.to_string(), "~00012a9fa0ff7ecd");
+        assert_eq!(uncallable.to_string(), "00012a9fa0ff7ecd~");
         assert_eq!(uncallable.digits(), mailbox.digits());
         let channel = ("redlock:mail:", &b"00012a9fa0ff7ecd"[..]);
         for mailbox in [mailbox, uncallable] {
             assert_eq!(LineWord::Channel(mailbox).pieces(), channel);
         }
-        assert!(mailbox < uncallable && Mailbox::new([0xff; 8]) < uncallable);
+        let [before, after] = [0, 0xff].map(|byte| Mailbox::new([byte; 8]));
+        assert!(before < mailbox && mailbox < uncallable && uncallable < after);
     }
 
     #[test]

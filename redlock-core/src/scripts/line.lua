@@ -2,7 +2,8 @@
 -- and one of line_wait.lua and line_leave.lua. `docs/line.md` explains it. The line only refuses: no promise of the lock depends on it.
 --
 -- The line is a sorted set. Its members are mailboxes, 16 hexadecimal digits, and their scores are tickets: when the wait began,
--- in microseconds of the nodes' time. A mailbox with `~` before it cannot be called. If it is the turn of a client, `!` and its
+-- in microseconds of the nodes' time. A mailbox with `~` behind it cannot be called: behind, so that clients with the same ticket have
+-- the same order on all nodes. If it is the turn of a client, `!` and its
 -- mailbox stand before all others: the negative score is the end of the turn, in milliseconds of the node's clock.
 --
 -- Needs: call, lock, queue, me (a mailbox, or ''), turn (how long a turn lasts, in milliseconds), now (microseconds), now_ms.
@@ -20,7 +21,7 @@ end
 -- first client: one that waits for longer, and has lost its place for a moment, stands among those that have waited for as long.
 local function register(ticket)
   -- Another member could be taken for a turn, or name the channel of another program.
-  assert(string.find(me, '^~?' .. string.rep('%x', 16) .. '$'))
+  assert(string.find(me, '^' .. string.rep('%x', 16) .. '~?$'))
   local known = call('zscore', queue, me)
   if not known and call('zcard', queue) >= 1000 then
     -- Another program may have filled it.
@@ -41,7 +42,7 @@ end
 local function living(rank)
   for _ = 1, 1000 do
     local client = call('zrange', queue, rank, rank)[1]
-    if not client or client == me or string.sub(client, 1, 1) == '~' then return client end
+    if not client or client == me or string.sub(client, -1) == '~' then return client end
     -- pcall: an error, for example a missing permission, is no proof that the client is gone.
     if redis.pcall('pubsub', 'numsub', 'redlock:mail:' .. client)[2] ~= 0 then return client end
     call('zrem', queue, client)
@@ -50,7 +51,7 @@ end
 
 -- Calls a client. Returns false if this user may not call it. A client that cannot be called looks by itself.
 local function tell(client, message)
-  if string.sub(client, 1, 1) == '~' then return true end
+  if string.sub(client, -1) == '~' then return true end
   return type(redis.pcall('publish', 'redlock:mail:' .. client, message .. lock)) == 'number'
 end
 

@@ -229,7 +229,7 @@ mod tests {
     fn a_wait_keeps_its_place_whether_or_not_the_node_can_call_meanwhile() {
         let (mail, queue) = node();
         let mut line = Line::default();
-        let [uncallable, callable] = ["~0707070707070707", "0707070707070707"];
+        let [uncallable, callable] = ["0707070707070707~", "0707070707070707"];
         assert_eq!(
             mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
             uncallable
@@ -278,14 +278,14 @@ mod tests {
         let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap();
         assert_eq!(stands_as(), "0707070707070707");
         mail.shut(super::super::error::TransportError::Disconnected);
-        assert_eq!(stands_as(), "~0707070707070707");
+        assert_eq!(stands_as(), "0707070707070707~");
         mail.opened(None);
-        assert_eq!(stands_as(), "~0707070707070707");
+        assert_eq!(stands_as(), "0707070707070707~");
         mail.shut(super::super::error::TransportError::Disconnected);
         assert!(line.leave_silent(&acquire(5), &mail).is_none());
         assert_eq!(
             mailbox(&line.at_node(&leave(), &mail)).unwrap(),
-            "~0707070707070707"
+            "0707070707070707~"
         );
     }
 

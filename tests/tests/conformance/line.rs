@@ -85,7 +85,7 @@ async fn take_turns<S: Connect>(first: &mut Device<S>, second: &mut Device<S>) {
 /// The name of the device with this mailbox as it stands in the line of a server. `None` if it does not.
 fn name_in_line(server: &Server, digits: &str) -> Option<String> {
     let line: Vec<String> = server.query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
-    let names = [digits.to_owned(), format!("~{digits}")];
+    let names = [digits.to_owned(), format!("{digits}~")];
     line.into_iter().find(|name| names.contains(name))
 }
 
@@ -261,7 +261,7 @@ async fn a_device_that_cannot_be_called_stands_in_the_line_and_looks() {
             let took = hand_over(&servers, &mut first, lease, &mut second, async || {
                 for server in servers.iter() {
                     let name = name_in_line(server, &digits).unwrap();
-                    assert!(name.starts_with('~'), "{rules}");
+                    assert!(name.ends_with('~'), "{rules}");
                 }
             })
             .await;

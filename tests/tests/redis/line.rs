@@ -157,7 +157,7 @@ async fn expect_uncalled(servers: &Servers) {
     eventually("it is not called", LIMIT, || {
         servers.iter().all(|server| {
             let line: Vec<String> = server.query(&["ZRANGE", QUEUE, "0", "-1"]).unwrap();
-            matches!(&line[..], [only] if only.starts_with('~'))
+            matches!(&line[..], [only] if only.ends_with('~'))
         })
     })
     .await;

@@ -138,7 +138,7 @@ async fn a_user_with_just_the_permissions_that_the_documentation_names_is_called
                 let range = ["ZRANGE", "redlock:queue:lock:dock-7", "0", "-1"];
                 server.query::<Vec<String>>(&range).unwrap()
             });
-            lines.all(|line| line.iter().any(|mailbox| !mailbox.starts_with('~')))
+            lines.all(|line| line.iter().any(|mailbox| !mailbox.ends_with('~')))
         })
         .await;
         guard.release().await;

@@ -168,7 +168,7 @@ async fn a_client_that_waits_is_called_over_tls() {
         eventually("it stands in the line", Duration::from_secs(10), || {
             let range = ["ZRANGE", "redlock:queue:dock-7", "0", "-1"];
             let line: Vec<String> = server.query(&range).unwrap();
-            line.iter().any(|mailbox| !mailbox.starts_with('~'))
+            line.iter().any(|mailbox| !mailbox.ends_with('~'))
         })
         .await;
         guard.release().await;
