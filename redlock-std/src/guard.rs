@@ -294,7 +294,7 @@ impl Guard {
     ///
     /// It is no error if the lease has expired or a key carries another token: the result tells the outcome of each
     /// node. If a node cannot delete the key now, because it is busy or temporarily a replica, the release is retried
-    /// until it succeeds or the key must have expired. Dropping the future does not cancel the release.
+    /// until it succeeds or the key must have expired. A node that hangs gets it when it is back, within a quarter of an hour. Dropping the future does not cancel the release.
     ///
     /// If the lease was [adopted](crate::Redlock::adopt) and its validity is over, no node is asked: the keys expire.
     pub async fn release(mut self) -> Released {

@@ -124,7 +124,7 @@ impl Redlock {
     /// # Dropping
     ///
     /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and end. If a
-    /// node cannot be reached, its task retries until the keys have expired, for at most 30 seconds.
+    /// node cannot be reached, its task retries for at most 30 seconds.
     ///
     /// When the runtime shuts down, the tasks end at once, and the keys whose releases were not sent expire. From then
     /// on every call of a remaining clone fails with

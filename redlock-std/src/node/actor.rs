@@ -137,7 +137,7 @@ impl Actor {
                 }
             };
             // If the node is hostile, calls do not cause a reconnect: acquires that are sent on such a connection leave
-            // releases that wait until the keys have expired.
+            // releases that wait.
             let probe_at = (!kind.is_violation()).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
             known = Some(kind);
@@ -330,7 +330,7 @@ impl<'a> Session<'a> {
     /// Hands the queued commands to the connection. Returns whether there were any.
     fn send(&mut self, context: &mut Context<'_>) -> bool {
         // Only one write until the node has answered one: if the connection breaks after an acquire was sent, its
-        // release waits until the key has expired.
+        // release waits for another connection.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         let mut has_sent = false;
         while self.in_flight.len() < most {
@@ -551,7 +551,8 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
-    fn new(Bundle { calls, asks }: Bundle, connection: MultiplexedConnection) -> Self {
+    fn new(Bundle { mut calls, asks }: Bundle, connection: MultiplexedConnection) -> Self {
+        calls.iter_mut().for_each(Call::write);
         let sent_at = Instant::now();
         let shortest = calls.iter().map(Call::node_timeout).min();
         Self {

@@ -32,6 +32,10 @@ pub(crate) struct Call {
     /// After this time the command is not sent if no caller waits for it: the round of an acquire or extend is over, or
     /// the key of a release has expired.
     pointless_at: Instant,
+    /// If it is a release: for how long its key lives after the node has executed the acquire.
+    ttl: Duration,
+    /// Whether it was written to a connection.
+    is_written: bool,
     reply: Option<oneshot::Sender<Result<Answer, CallError>>>,
     /// Ends the commands of the caller.
     stop: Option<Stop>,
@@ -67,6 +71,10 @@ pub(super) const MAX_RELEASES: usize = 1 << 20;
 /// The largest total length of their keys.
 pub(super) const MAX_RELEASE_BYTES: usize = 256 << 20;
 
+/// For how long an acquire may be on its way: a node that was stopped, or a network that was interrupted, may deliver what was written
+/// before. TCP tries for about a quarter of an hour.
+const OVERDUE: Duration = Duration::from_secs(15 * 60);
+
 /// The number of an acquire in the order of queueing for one node.
 pub(crate) type AcquireNumber = u64;
 
@@ -95,7 +103,7 @@ impl CallError {
 }
 
 impl Call {
-    /// A call of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most.
+    /// A call of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most after its acquire.
     pub(crate) fn new(
         command: impl Into<OwnedCommand<Arc<[u8]>>>,
         node_timeout: Duration,
@@ -104,7 +112,7 @@ impl Call {
         let owned = command.into();
         let command = owned.command();
         let lasts = match command.verb {
-            Verb::Release => ttl,
+            Verb::Release => ttl.saturating_add(OVERDUE),
             _ => node_timeout,
         };
         // Both are bounded by `RedisNode`.
@@ -116,6 +124,8 @@ impl Call {
             is_release: command.is_release(),
             extend: 0,
             pointless_at,
+            ttl,
+            is_written: false,
             reply: None,
             stop: None,
             room: None,
@@ -127,7 +137,8 @@ impl Call {
     /// an extension. The key lives for `ttl` at most without it.
     pub(crate) fn in_place_of_a_release(mut self, ttl: Duration) -> Self {
         self.is_release = true;
-        self.pointless_at = Instant::now() + ttl;
+        self.pointless_at = Instant::now() + ttl.saturating_add(OVERDUE);
+        self.ttl = ttl;
         self
     }
 
@@ -210,6 +221,16 @@ impl Call {
     /// Whether the call need not be sent: it is too late, and its caller has stopped waiting.
     pub(crate) fn is_pointless(&self, now: Instant) -> bool {
         now >= self.pointless_at && self.is_abandoned()
+    }
+
+    /// Notes that the call is about to be written. If it is a release that was written before, the node has executed its acquire by
+    /// now, or takes it with this: so its key lives for its TTL from now on, at most, and a node that takes commands and never
+    /// answers does not keep the release for longer.
+    pub(crate) fn write(&mut self) {
+        if self.is_written && self.is_release {
+            self.pointless_at = self.pointless_at.min(Instant::now() + self.ttl);
+        }
+        self.is_written = true;
     }
 
     /// Whether this is a release, or takes the place of one.

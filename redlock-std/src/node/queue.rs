@@ -21,8 +21,8 @@ use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 ///
 /// The queue is bounded: acquires and extends are refused if very many of them wait, or if the node does not answer.
 /// Releases are queued even then, so that a node that is back keeps no key of a released lease. Each release belongs to
-/// an acquire that was sent, so there are no more releases than attempts. A release is dropped when its key must have
-/// expired.
+/// an acquire that was sent, so there are no more releases than attempts. A release that was written twice is dropped when its key
+/// must have expired; otherwise, when no network delivers the acquire any more.
 pub(crate) struct Queue {
     name: Arc<str>,
     state: Mutex<State>,

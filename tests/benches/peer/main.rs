@@ -5,7 +5,7 @@
 //! one closure: what is compared here are tasks that run at once, client CPU, fairness and commands,
 //! peer and peer in turns, so that a noisy machine troubles all alike.
 //!
-//! - `-- --plot docs/latency.svg` draws the latencies too.
+//! - `-- --plot ../docs/latency.svg` draws the latencies too. Cargo runs benchmarks in the folder of their package.
 //! - `-- --only redlock-std --tasks 64 --cycles 2000` runs so many cycles of one client and nothing else, for a profiler. Under
 //!   `valgrind --tool=callgrind`, two runs that differ only in their cycles tell the instructions of one.
 //!   Build with `RUSTFLAGS="--cfg rustix_use_libc"` for it: valgrind does not show programs the clock that `rustix` asks otherwise.

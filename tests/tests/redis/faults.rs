@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{ExtendError, Redlock};
+use redlock_std::{ExtendError, Options, Redlock};
 use redlock_tests::{Proxy, Server, Servers, eventually, undisturbed};
+use tokio::task::JoinSet;
 
 use crate::setup::{expect_key_on, five, patient, with_five};
 
@@ -50,6 +51,31 @@ async fn a_server_that_hangs_until_its_connection_is_replaced_keeps_no_key() {
         })
         .await;
         eventually_votes(&servers, &redlock).await;
+    })
+    .await;
+}
+
+/// When it is back, it executes the acquires that it was sent before, so their keys live from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_for_longer_than_the_ttl_keeps_no_key() {
+    let ttl = Duration::from_secs(4);
+    undisturbed(async || {
+        let (servers, redlock) = five(Options::new(ttl).unwrap()).await;
+        servers[0].pause();
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for task in 0..64 {
+            let redlock = redlock.clone();
+            tasks.spawn(async move {
+                let key = format!("dock-{task}");
+                while start.elapsed() < ttl * 2 {
+                    redlock.try_acquire(&key).await.unwrap().release().await;
+                }
+            });
+        }
+        tasks.join_all().await;
+        servers[0].resume();
+        eventually("no key is left", ttl / 2, || servers[0].key_count() == 0).await;
     })
     .await;
 }
