@@ -440,6 +440,11 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                         Ok(0) | Err(_) => return Err(TransportError::Disconnected),
                         Ok(count) => self.pipeline.sent(count),
                     }
+                    // A step may be longer than the buffer of the socket. If a round has ended in the middle of it, the next
+                    // call may come when the time is over.
+                    if let State::LoggingIn { until, .. } = &mut self.state {
+                        *until = later(clock.now(), self.connect_timeout_micros);
+                    }
                     self.is_unflushed = true;
                 }
                 Action::Flush => {

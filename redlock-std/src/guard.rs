@@ -32,7 +32,7 @@ use keeper::Keeper;
 /// [`release`](Self::release).
 ///
 /// A guard whose validity is over no longer keeps other tasks of this process waiting, even if it still exists.
-#[must_use = "the lock is released when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped: bind it with `let _guard = ..`, because `let _ = ..` drops it at once"]
 pub struct Guard {
     /// `None` once the lock has been released.
     held: Option<Held>,

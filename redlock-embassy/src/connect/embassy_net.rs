@@ -233,7 +233,12 @@ impl Connect for NetSocket<'_> {
                 }
                 self.remote = host.next_address().await.ok_or(ErrorKind::NotFound)?;
             }
+            let was_connecting = self.is_connecting;
             let opened = self.open().await;
+            // An attempt that ended while no call waited for it: its time may be over, so the next call tries the next address.
+            if was_connecting {
+                return opened;
+            }
             let has_more = self.host.as_ref().is_some_and(Host::has_untried_address);
             if opened.is_ok() || !has_more {
                 return opened;

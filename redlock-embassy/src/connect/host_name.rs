@@ -40,12 +40,23 @@ impl HostName {
     async fn answer_questions(&self, stack: Stack<'_>) {
         loop {
             self.question.wait().await;
+            let asked_again = AskAgain(&self.question);
             let mut addresses = look_up(stack, self.name, DnsQueryType::A).await;
             if addresses.is_empty() {
                 addresses = look_up(stack, self.name, DnsQueryType::Aaaa).await;
             }
+            core::mem::forget(asked_again);
             self.answer.signal(addresses);
         }
+    }
+}
+
+/// Asks a question again if the future that looks for the answer is dropped.
+struct AskAgain<'a>(&'a Signal<NoopRawMutex, ()>);
+
+impl Drop for AskAgain<'_> {
+    fn drop(&mut self) {
+        self.0.signal(());
     }
 }
 

@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 
+use embassy_futures::select::{Either, select};
 use embassy_net::Ipv4Address;
 use redlock_core::Entropy;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{
     EmbassyClock, HostName, NetSocket, Options, Redlock, TcpNode, close_all, connect_quorum,
+    resolve,
 };
 
 use crate::fleet::one_round;
@@ -139,6 +141,44 @@ fn all_addresses_of_an_answer_are_tried_in_turn() {
     assert_eq!(wins(&mut lan, &mut lock, 8), 0);
     assert!(wins(&mut lan, &mut lock, 8) > 0);
     assert_eq!((servers[0].connections(), lan.name_server.asked()), (1, 1));
+}
+
+/// The stack gives up the attempt at the first one in the meantime.
+#[test]
+fn all_addresses_of_an_answer_are_tried_also_by_a_device_that_calls_once_a_minute() {
+    let (_servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[NOBODY, HOST]);
+    let mut lock = named_lock::<1>(&mut lan, options());
+    let mut wins = 0;
+    for _ in 0..8 {
+        if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+            wins += 1;
+            lan.run(lock.release(lease));
+        }
+        lan.idle(ms(61_000));
+    }
+    assert!(wins >= 4, "{wins}");
+}
+
+#[test]
+fn a_question_whose_resolve_is_dropped_is_asked_by_the_next_one() {
+    let (_servers, mut lan) = lan::<1>();
+    lan.name_server.answer_after(ms(100));
+    let names: &'static [HostName; 1] = Box::leak(Box::new([HostName::new("redis-0.lan")]));
+    let socket = lan.named_socket(&names[0], 0);
+    let mut node = TcpNode::<_, _>::new(socket, EmbassyClock);
+    let stack = lan.stack;
+    let resolving = async {
+        let limit = embassy_time::Duration::from_millis(50);
+        let dropped = embassy_time::with_timeout(limit, resolve(stack, names)).await;
+        assert!(dropped.is_err());
+        resolve(stack, names).await
+    };
+    let connected = lan.run(select(node.connect(), resolving));
+    assert!(
+        matches!(connected, Either::First(Ok(()))),
+        "the name is asked for again"
+    );
 }
 
 #[test]

@@ -274,3 +274,26 @@ fn a_node_without_a_host_keeps_the_stack_from_finding_nodes_that_come_after_it()
         assert_eq!(lan.run(lock.acquire("dock-7")).is_ok(), is_found);
     }
 }
+
+/// Rounds of the default time, over the buffers of the README: a round ends in the middle of the login.
+#[test]
+fn a_device_that_calls_less_often_than_the_connect_timeout_gets_the_lock() {
+    for pause in [3_500, 61_000] {
+        let (servers, mut lan) = lan::<3>();
+        lan.cable.delay(ms(15));
+        let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+        let mut lock = lan.lock::<3>(options);
+        let mut wins = 0;
+        for _ in 0..12 {
+            if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+                wins += 1;
+                lan.run(lock.release(lease));
+            }
+            lan.idle(ms(pause));
+        }
+        assert!(wins >= 4, "{wins} of 12, with pauses of {pause} ms");
+        for server in servers {
+            assert_eq!(server.connections(), 1);
+        }
+    }
+}

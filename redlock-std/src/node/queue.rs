@@ -634,11 +634,15 @@ mod tests {
     }
 
     #[test]
-    fn a_release_waits_for_the_node_until_its_key_must_have_expired() {
+    fn a_release_that_was_written_twice_waits_for_the_node_until_its_key_must_have_expired() {
         let queue = queue();
         queue.fail(&TransportError::Disconnected, None);
-        queue.push_unattended(release(Duration::ZERO));
-        queue.push_unattended(release(LONG));
+        for ttl in [Duration::ZERO, LONG] {
+            let mut call = release(ttl);
+            call.write();
+            call.write();
+            queue.push_unattended(call);
+        }
         queue.prune();
         assert_eq!(queue.lock().waiting.len(), 1);
         queue.close();
