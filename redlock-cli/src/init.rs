@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::io::Write;
 use std::process::ExitCode;
 
-use redlock_std::Options;
 use redlock_std::init::guard_record::Settings;
 use redlock_std::init::{Mode, State, Wanted, set_up};
+use redlock_std::{Fencing, Options};
 
 use crate::defaults::{MAX_TTL, STEP_BACK, WINDOW};
 use crate::fold::{columns, fold};
@@ -17,7 +17,7 @@ use crate::{duration, exit, output};
 ///
 /// A node has a vote for fenced locks only if its guard record (the key redlock:guard) names its present
 /// run and data set, and the quarantine in the record is over. The record also vouches for a server that has
-/// just started, so its vote counts at once for plain locks too, if their TTL is at most --max-ttl.
+/// just started, so its vote counts at once for plain locks too, if their TTL, max_ttl and min_hold are at most --max-ttl.
 ///
 /// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
 /// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
@@ -126,10 +126,13 @@ impl Arguments {
             ms.filter(|ms| (least_ms..=u64::from(u32::MAX)).contains(ms))
                 .ok_or_else(|| format!("{name} is not between {least_ms}ms and 49days"))
         };
+        // No client may have another window.
+        let window = self.window.unwrap_or(WINDOW);
+        Fencing::new(window).map_err(|error| format!("--window: {error}"))?;
         Ok(Wanted {
             settings: Settings {
                 max_ttl_ms: at_least(1, "--max-ttl", max_ttl)?,
-                window_ms: at_least(1, "--window", self.window.unwrap_or(WINDOW))?,
+                window_ms: at_least(1, "--window", window)?,
                 // Zero is for nodes whose clocks never go back.
                 step_back_ms: at_least(0, "--step-back", self.step_back.unwrap_or(STEP_BACK))?,
             },

@@ -207,7 +207,14 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "cannot be used with",
         ),
         (&["init", NODE, "--max-ttl=1ms"], "--max-ttl: the TTL is"),
-        (&["init", NODE, "--window=0s"], "--window is not between"),
+        (
+            &["init", NODE, "--window=0s"],
+            "--window: the window must be",
+        ),
+        (
+            &["init", NODE, "--window=2h"],
+            "--window: the window must be",
+        ),
         (
             &["init", NODE, "--step-back=60d"],
             "--step-back is not between",
