@@ -146,7 +146,8 @@ impl<'a> NetSocket<'a> {
 
     /// Closes each connection after use: turns probes off, and lets the stack reset the connection when it has been idle for
     /// `time`, within the [`LIMITS`](Self::LIMITS). Nothing is sent after that, so a modem may sleep. The next command
-    /// reconnects by itself, which takes a few round trips.
+    /// reconnects by itself, which takes a few round trips. If that is longer than a round, call
+    /// [`connect_quorum`](crate::connect_quorum) before it: the stack also ends an attempt that is idle for `time`.
     ///
     /// The task of the stack does this, so it needs no call. `time` should be longer than a node takes to answer, and than the
     /// longest pause in the use of a lock, for instance between two extensions: `hold` extends when about a third of the
