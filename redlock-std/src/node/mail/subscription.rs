@@ -13,7 +13,7 @@ use super::super::call::words;
 use super::super::error::{TransportError, in_words};
 use super::super::link::{no_connection_within, node_info, why};
 use super::super::metered::Credit;
-use super::super::printable::printable;
+use super::super::printable::{printable, without_arguments};
 use super::super::socket::{Socket, Stream};
 use super::replies::{Replies, Reply};
 
@@ -180,5 +180,21 @@ fn steps(address: &Address, channel: &str) -> Vec<(Step, Cmd)> {
 
 fn text(error: &ServerError) -> Arc<str> {
     let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
-    printable(text.trim_end()).into()
+    // The arguments of AUTH are a password.
+    printable(without_arguments(text.trim_end())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_know_auth_makes_no_password_shown() {
+        let reply =
+            b"-ERR unknown command 'AUTH', with args beginning with: 'locker' 'hunter2'\r\n";
+        let Ok(Value::ServerError(error)) = redis::parse_redis_value(reply) else {
+            unreachable!("it is an error");
+        };
+        assert_eq!(&*text(&error), "ERR unknown command 'AUTH'");
+    }
 }
