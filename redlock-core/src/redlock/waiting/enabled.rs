@@ -119,6 +119,9 @@ fn hash(key: &[u8]) -> u32 {
 /// the task busy.
 const CALLS_MAX: usize = 8;
 
+/// For how long a client hears no call after so many, so that a node that calls without end does not keep it busy.
+const DEAF_MICROS: u64 = 25_000;
+
 /// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
 /// Redlock clients, which do not call.
 const LONG_LOOK_MICROS: u64 = 1_000_000;
@@ -323,8 +326,10 @@ where
         let pace = self.pace(place, 0);
         let mut calls = Calls::NONE;
         let mut try_at = until;
+        let mut is_deaf = true;
         for _ in 0..CALLS_MAX * MAX {
             let Some((node, call)) = self.next_call(key, try_at).await else {
+                is_deaf = false;
                 break;
             };
             match waiting.looks.hear(&mut calls, node, call, &pace) {
@@ -332,6 +337,10 @@ where
                 Some(micros) => try_at = try_at.min(self.clock.now().plus_micros(micros)),
                 None => {}
             }
+        }
+        // Among many hand-overs before its own turn, a client is called as often. It must not miss that turn.
+        if is_deaf {
+            try_at = try_at.min(self.clock.now().plus_micros(DEAF_MICROS));
         }
         self.clock.sleep_until(try_at).await;
         if try_at < until {
