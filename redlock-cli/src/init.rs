@@ -17,7 +17,8 @@ use crate::{duration, exit, output};
 ///
 /// A node has a vote for fenced locks only if its guard record (the key redlock:guard) names its present
 /// run and data set, and the quarantine in the record is over. The record also vouches for a server that has
-/// just started, so its vote counts at once for plain locks too, if their --ttl, --max-ttl and --min-hold are at most this --max-ttl.
+/// just started, so its vote counts at once for plain locks too, if their --ttl, --max-ttl and --min-hold are
+/// at most this --max-ttl.
 ///
 /// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
 /// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
