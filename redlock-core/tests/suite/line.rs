@@ -1414,6 +1414,73 @@ fn calls_without_end_do_not_keep_a_client_busy() {
     assert!(clock.now() >= at(ms(1_000)) && clock.now() <= at(ms(1_000) + 2 * ROUND_TRIP));
 }
 
+/// A transport whose first node calls the client each millisecond, beside the calls that count.
+#[derive(Debug)]
+struct Chatty<'c> {
+    client: Client<'c>,
+    clock: &'c MockClock,
+    is_chatty: bool,
+}
+
+impl Transport for Chatty<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.client.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        let command = command.at_node(self.mailbox());
+        self.client.execute(&command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.client.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.client.mailbox()
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        if !self.is_chatty {
+            return self.client.called(key).await;
+        }
+        let silence = sleep(self.clock, ms(1));
+        let call = select(pin!(self.client.called(key)), pin!(silence)).await;
+        match call {
+            Either::First(call) => call,
+            Either::Second(()) => Call::Turn,
+        }
+    }
+}
+
+/// The second client was called as often as it listens in one wait, in vain, long before it is its turn.
+#[test]
+fn a_client_that_was_called_without_end_does_not_miss_its_turn() {
+    for held in (300..1_300).step_by(50).map(ms) {
+        let clock = &MockClock::new();
+        let nodes = far(clock, 5);
+        let holder = queued(&nodes, clock, 1);
+        let links = nodes.iter().enumerate().map(|(node, link)| Chatty {
+            client: link.client(mailbox(2)),
+            clock,
+            is_chatty: node == 0,
+        });
+        let mut waiter =
+            Redlock::<_, _, _, 5>::new(links, clock, SeededEntropy::new(2), patient()).unwrap();
+        let waiting = Box::pin(async {
+            sleep(clock, ms(10)).await;
+            let lease = waiter.acquire(KEY).await.unwrap();
+            let taken = Duration::from_micros(micros(clock)) - held;
+            assert!(taken <= ms(25) + 3 * ROUND_TRIP, "held {held:?}: {taken:?}");
+            waiter.release(lease).await;
+        });
+        clock.run(join_all(vec![first_holder(holder, held), waiting]));
+    }
+}
+
 /// Each of two clients is granted by one of two nodes: both are told that the lock is held, although no client holds it. The calls
 /// of their clean-ups are lost.
 #[test]
