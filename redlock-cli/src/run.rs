@@ -409,8 +409,8 @@ fn not_connected(error: ConnectError) -> Failure {
 
 fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
     let waited = match plan.wait {
-        // A refused login or TTL ends the wait at once.
-        Some(wait) if !wait.is_zero() && !wait::is_misconfigured(error) => {
+        // A configuration that is refused ends the wait at once.
+        Some(wait) if !wait.is_zero() && !error.is_misconfigured() => {
             format!("gave up after {}: ", humantime::format_duration(wait))
         }
         _ => String::new(),
@@ -452,8 +452,10 @@ fn not_run(plan: &Plan) -> &'static str {
 fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
     let is_away = |failure: &NodeError| match failure.failure() {
         NodeFailure::TimedOut(_) => true,
-        NodeFailure::Transport(TransportError::Rejected(_)) => false,
-        NodeFailure::Transport(_) => !wait::is_login(failure),
+        NodeFailure::Transport(TransportError::Rejected(_) | TransportError::LoginRefused(_)) => {
+            false
+        }
+        NodeFailure::Transport(_) => true,
         _ => false,
     };
     let failures = || wait::failures(error);
@@ -464,8 +466,6 @@ fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
         } else {
             "use a shorter --ttl, or give the nodes a longer --max-ttl with redlock init --repair"
         }
-    } else if failures().any(wait::is_login) {
-        "check the users and the passwords in the URLs of these nodes"
     } else if failures().all(is_away) {
         "check whether these nodes are up"
     } else {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use redlock_core::{BuildError, Denial, KeyName};
+use redlock_core::{BuildError, Denial, Failure, KeyName};
 
-use crate::NodeError;
 use crate::core::MAX_NODES;
 use crate::node::MAX_KEY;
+use crate::{NodeError, TransportError};
 
 /// Why [`Redlock::connect`](crate::Redlock::connect) failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,8 @@ use crate::node::MAX_KEY;
 pub enum ConnectError {
     /// The URL is not that of a Redis or Valkey node.
     BadUrl {
+        /// Which of the URLs it is, counted from 1. `None` if there was only this one.
+        number: Option<usize>,
         /// The part of the URL that is safe to show: the scheme, and the host if it is certain that this part is the
         /// host. Empty if neither is known.
         url: String,
@@ -46,12 +48,19 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadUrl { url, reason } => {
+            Self::BadUrl {
+                number,
+                url,
+                reason,
+            } => {
                 f.write_str("bad node URL")?;
+                if let Some(number) = number {
+                    write!(f, " number {number}")?;
+                }
                 if !url.is_empty() {
                     write!(f, " {url}")?;
                 }
-                write!(f, ": {reason}; write redis://HOST:PORT")
+                write!(f, ": {reason}")
             }
             Self::DuplicateNode { node } => {
                 write!(f, "the node {node} is named twice, but has one vote; name it once")
@@ -68,6 +77,16 @@ impl fmt::Display for ConnectError {
 }
 
 impl core::error::Error for ConnectError {}
+
+impl ConnectError {
+    /// The same, of the URL at this place in the list.
+    pub(crate) fn of_url(mut self, index: usize) -> Self {
+        if let Self::BadUrl { number, .. } = &mut self {
+            *number = Some(index + 1);
+        }
+        self
+    }
+}
 
 impl From<BuildError> for ConnectError {
     fn from(error: BuildError) -> Self {
@@ -146,16 +165,41 @@ impl AcquireError {
         }
     }
 
-    /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new.
-    fn may_be_new_servers(&self) -> bool {
+    /// Returns whether no wait changes this, but a change of the configuration does: so many nodes refuse the login, the TTL or the
+    /// rules of this client that the others are no quorum. [`acquire`](crate::Redlock::acquire) returns such an error at once.
+    #[must_use]
+    pub fn is_misconfigured(&self) -> bool {
         let Self::Nodes(error) = self else {
             return false;
         };
-        let failures = error.report().filter(|_| self.is_unreachable());
-        let mut denials = failures
-            .into_iter()
-            .flat_map(Report::failures)
-            .filter_map(NodeError::denial);
+        error.report().is_some_and(|report| {
+            let refused = report.failures().filter(|error| refuses_client(error));
+            let nodes = report.tally().nodes;
+            nodes.saturating_sub(refused.count()) <= nodes / 2
+        })
+    }
+
+    /// The nodes that gave no vote, if these are too many.
+    fn missing_votes(&self) -> impl Iterator<Item = &NodeError> {
+        let report = match self {
+            Self::Nodes(error) => error.report().filter(|_| self.is_unreachable()),
+            _ => None,
+        };
+        report.into_iter().flat_map(Report::failures)
+    }
+
+    fn is_login_refused(&self) -> bool {
+        self.missing_votes().any(|error| {
+            matches!(
+                error.failure(),
+                Failure::Transport(TransportError::LoginRefused(_))
+            )
+        })
+    }
+
+    /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new.
+    fn may_be_new_servers(&self) -> bool {
+        let mut denials = self.missing_votes().filter_map(NodeError::denial);
         // A quarantine is that of a record, and `redlock init` keeps records.
         denials.any(|denial| {
             matches!(
@@ -170,12 +214,22 @@ impl AcquireError {
     }
 }
 
+/// Whether the node refuses how this client is configured.
+const fn refuses_client(error: &NodeError) -> bool {
+    matches!(
+        error.failure(),
+        Failure::Transport(TransportError::LoginRefused(_))
+            | Failure::Denied(Denial::TtlTooLong { .. } | Denial::FencingMismatch(_))
+    )
+}
+
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HeldHere(key) => write!(
                 f,
-                "{key} is held by another task of this process, or another task is ahead in the queue for it"
+                "{key} is held by this process, or another of its tasks is ahead in the queue for it; a task that acquires a \
+                lock that it holds waits for itself"
             ),
             Self::Build(error) => write!(f, "{error}"),
             Self::KeyTooLong(length) => write!(
@@ -204,6 +258,9 @@ impl fmt::Display for AcquireError {
                     f.write_str(
                         "; if these servers are new, run `redlock init` to skip this wait",
                     )?;
+                }
+                if self.is_login_refused() {
+                    f.write_str("; check the users and the passwords in the URLs of these nodes")?;
                 }
                 Ok(())
             }

@@ -119,7 +119,7 @@ impl fmt::Display for AdoptError {
         match self {
             Self::HeldHere(key) => write!(
                 f,
-                "{key} is held by another task of this process, or another task is ahead in the queue for it"
+                "{key} is held by this process, or another of its tasks is ahead in the queue for it"
             ),
             Self::Closed(key) => write!(f, "{key} was not adopted, because this handle was closed"),
             Self::Build(error) => write!(f, "{error}"),

@@ -71,7 +71,10 @@ pub async fn init<U: AsRef<str>>(
     /// For the connection, and for each answer.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    let addresses = urls.into_iter().map(|url| Address::parse(url.as_ref()));
+    let addresses = urls
+        .into_iter()
+        .enumerate()
+        .map(|(index, url)| Address::parse(url.as_ref()).map_err(|error| error.of_url(index)));
     let nodes = Node::fleet(addresses, PATIENCE).map_err(InitError::Connect)?;
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
     let wanted = Wanted {

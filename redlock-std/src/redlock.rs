@@ -210,8 +210,8 @@ impl Redlock {
         let mailbox = random_mailbox();
         let clock = LockClock::System;
         let lines = Arc::new(Lines::new(clock));
-        for url in urls {
-            let address = parse(url.as_ref())?;
+        for (index, url) in urls.into_iter().enumerate() {
+            let address = parse(url.as_ref()).map_err(|error| error.of_url(index))?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
                 return Err(ConnectError::DuplicateNode {
                     node: address.name().to_string(),
@@ -496,7 +496,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round. If there was no round:
+    /// The [`AcquireError`] of the last round. No wait helps if a majority of the nodes refuses the login, the TTL or the rules of this
+    /// client, so this ends it at once: [`AcquireError::is_misconfigured`]. If there was no round:
     ///
     /// - [`AcquireError::HeldHere`] if the turn of this task did not come in time, although a quorum of nodes answers;
     /// - [`AcquireError::NotAsked`] if too many acquires or extensions of other tasks were ahead, or if no quorum of
@@ -760,13 +761,16 @@ impl Redlock {
                 Some(Ok(lease)) => return Ok((lease, attempts.saturating_add(1))),
                 Some(Err(error)) => error,
                 None if self.closing.is_closed() => return Err(closed(key)),
-                None => {
-                    return Err(failed.map_or_else(|| self.not_asked(key), AcquireError::from));
-                }
+                None => return Err(failed.unwrap_or_else(|| self.not_asked(key))),
             };
-            let Some(again_at) = core.again_at(&mut acquisition, &error) else {
-                return Err(AcquireError::from(error));
+            let again_at = core.again_at(&mut acquisition, &error);
+            let error = AcquireError::from(error);
+            let Some(again_at) = again_at.filter(|_| !error.is_misconfigured()) else {
+                return Err(error);
             };
+            if attempts == 0 {
+                scope.waits(&error);
+            }
             failed = Some(error);
             attempts = attempts.saturating_add(1);
             admit_until = if again_at > give_up_at {

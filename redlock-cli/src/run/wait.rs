@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
 use crate::inspect::{Sight, Verdict};
-use crate::nodes::{is_login_failure, quorum};
+use crate::nodes::quorum;
 
 /// For how long `--no-wait` tries again while nodes are being connected, or for one TTL if that is shorter. Every run makes new
 /// connections, and a login and an introduction take several round trips.
@@ -72,7 +72,7 @@ pub(crate) async fn acquire(
         }
         let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
         let is_over = now >= give_up_at.unwrap_or(give_up_for_good);
-        if is_over || is_hopeless(&error) || is_misconfigured(&error) {
+        if is_over || is_hopeless(&error) || error.is_misconfigured() {
             return Err(error);
         }
         if was_held != Some(error.is_held()) {
@@ -206,24 +206,6 @@ fn is_connecting(error: &AcquireError) -> bool {
         )
     };
     error.is_unreachable() && failures(error).any(is_late)
-}
-
-/// Whether so many nodes refuse the login or the TTL that the others are no quorum. No wait changes that.
-pub(super) fn is_misconfigured(error: &AcquireError) -> bool {
-    let AcquireError::Nodes(nodes) = error else {
-        return false;
-    };
-    let Some(report) = nodes.report() else {
-        return false;
-    };
-    let refused = failures(error).filter(|failure| is_login(failure) || is_too_long(failure));
-    let nodes = report.tally().nodes;
-    nodes.saturating_sub(refused.count()) < quorum(nodes)
-}
-
-/// Whether the node refused the login.
-pub(super) fn is_login(failure: &NodeError) -> bool {
-    matches!(failure.failure(), Failure::Transport(error) if is_login_failure(&error.to_string()))
 }
 
 /// Whether the TTL is longer than the guard record of the node allows.

@@ -138,13 +138,15 @@ impl Parts {
         let scheme = scheme(url).ok_or_else(|| {
             bad(
                 "",
-                "it has no scheme of a node (in a list, write %2C for a comma in a password)",
+                "it has no scheme of a node: write redis://HOST:PORT (in a list, write %2C for a comma in a password)",
             )
         })?;
         let start = format!("{scheme}://..");
         let is_tls = matches!(scheme, "rediss" | "valkeys");
         let mut url = parse_redis_url(url).ok_or_else(|| {
-            let reason = format!("host and port are missing or cannot be read{ENCODE}");
+            let reason = format!(
+                "host and port are missing or cannot be read: write {scheme}://HOST:PORT{ENCODE}"
+            );
             bad(&start, &reason)
         })?;
         if is_tls && url.fragment() == Some("insecure") {
@@ -291,6 +293,7 @@ fn name(host: &str, port: u16) -> String {
 
 fn bad(shown: &str, reason: &str) -> ConnectError {
     ConnectError::BadUrl {
+        number: None,
         url: shown.to_owned(),
         reason: reason.to_owned(),
     }

@@ -56,6 +56,11 @@ pub(crate) fn is_transient(code: &str) -> bool {
     CODES.contains(&code)
 }
 
+/// Whether a node with this error has refused the login.
+pub(crate) fn is_login(code: &str) -> bool {
+    ["NOAUTH", "WRONGPASS"].contains(&code)
+}
+
 /// Whether this error, as the answer to the identity request, means that the node cannot be used: it is busy or loading
 /// its data, or the login is wrong. After any other error, only its identity is unknown: its script may not call INFO or
 /// TIME.

@@ -27,8 +27,11 @@ pub enum TransportError {
     },
     /// The round stopped waiting after this time, before the node was connected. Nothing was sent to it.
     NotConnected(Duration),
-    /// No connection could be made, because of the network, the host name or the password, for example.
+    /// No connection could be made, because of the network or the host name, for example.
     Unreachable(Arc<str>),
+    /// The node refused the login with this error: the user or the password is wrong, or one is missing. The client goes on
+    /// trying, because the node may be told of the user later.
+    LoginRefused(Arc<str>),
     /// The connection broke. The client reconnects.
     Disconnected,
     /// The node sent more data than the replies to its commands can take. The connection was closed, so that the data
@@ -81,7 +84,7 @@ impl fmt::Display for TransportError {
                 "not connected yet after {} ms; check that the node answers, or raise node_timeout if it is that far away",
                 after.as_millis()
             ),
-            Self::Unreachable(why) => f.write_str(why),
+            Self::Unreachable(why) | Self::LoginRefused(why) => f.write_str(why),
             Self::Disconnected => f.write_str("the connection broke"),
             Self::Flooded => f.write_str("sent more than was asked for; is this a Redis server?"),
             Self::Protocol(what) => write!(f, "sent {what}; is this a Redis server?"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisError, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value};
 use redlock_core::transport::{NodeInfo, Script};
 use tokio::time::timeout;
 
@@ -169,8 +169,16 @@ pub(crate) fn no_connection_within(limit: Duration) -> TransportError {
 
 /// The error of a connection with this credit.
 pub(crate) fn why(error: &RedisError, credit: &Credit) -> TransportError {
-    let violation = credit.violation();
-    violation.unwrap_or_else(|| TransportError::Unreachable(in_words(error)))
+    if let Some(violation) = credit.violation() {
+        return violation;
+    }
+    let words = in_words(error);
+    if error.kind() == ErrorKind::AuthenticationFailed || error.code().is_some_and(answer::is_login)
+    {
+        TransportError::LoginRefused(words)
+    } else {
+        TransportError::Unreachable(words)
+    }
 }
 
 /// Reads the identity of a node. Returns `None` if the node does not tell it, because INFO or TIME are renamed or the ACL
@@ -180,10 +188,14 @@ pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, Transp
         Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
             return Ok(None);
         }
-        Some(reply) => answer::read(reply).map_err(|kind| match kind {
-            TransportError::Rejected(why) => TransportError::Unreachable(why),
-            other => other,
-        })?,
+        Some(reply) => {
+            let is_login = matches!(&reply, Value::ServerError(error) if answer::is_login(answer::code(error)));
+            answer::read(reply).map_err(|kind| match kind {
+                TransportError::Rejected(why) if is_login => TransportError::LoginRefused(why),
+                TransportError::Rejected(why) => TransportError::Unreachable(why),
+                other => other,
+            })?
+        }
         None => return Err(TransportError::Unexpected),
     };
     let node_info = NodeInfo::read(answer).ok_or(TransportError::Unexpected)?;

@@ -316,6 +316,7 @@ impl Queue {
     /// `probe_at` or later ends this, and wakes the actor.
     pub(crate) fn fail(&self, kind: &TransportError, probe_at: Option<Instant>) {
         let mut state = self.lock();
+        let is_first = !state.was_connected && state.reach.error.is_none();
         let was_up = state.reach(Some(kind));
         state.status = Status::Failing {
             kind: kind.clone(),
@@ -324,6 +325,9 @@ impl Queue {
         state.fail_waiting(kind, |_| true);
         drop(state);
         self.lost(was_up, kind);
+        if is_first {
+            self.presence.not_connected(&self.name, kind);
+        }
     }
 
     /// Records that the node has not answered since `since`. Fails calls whose timeout is not longer than that, now and

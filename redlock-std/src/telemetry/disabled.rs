@@ -49,6 +49,8 @@ impl AcquireScope {
 
     pub(crate) const fn tried(&mut self, _was_called: bool) {}
 
+    pub(crate) const fn waits(&self, _error: &AcquireError) {}
+
     pub(crate) const fn end(self, _acquired: Result<Option<Fence>, &AcquireError>) {}
 }
 

@@ -216,6 +216,19 @@ impl AcquireScope {
         }
     }
 
+    /// Records that the first attempt has failed with this error, and that the acquire waits.
+    pub(crate) fn waits(&self, _error: &AcquireError) {
+        #[cfg(feature = "tracing")]
+        if _error.is_unreachable() {
+            tracing::info!(
+                parent: &self.span,
+                lock = self.lock.label,
+                error = %kinds::failures(_error),
+                "an acquire waits: too few nodes have given a vote"
+            );
+        }
+    }
+
     /// Ends the acquire, with the fence of the lease if it has one.
     pub(crate) fn end(mut self, acquired: Result<Option<Fence>, &AcquireError>) {
         let outcome = acquired.map_or_else(kinds::outcome, |_| AcquireOutcome::Acquired);

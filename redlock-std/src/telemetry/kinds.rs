@@ -2,6 +2,8 @@
 
 use redlock_core::AcquireOutcome;
 
+#[cfg(feature = "tracing")]
+use crate::error::Report;
 use crate::error::{AcquireError, ExtendError, LossCause};
 
 /// How an acquire ended that returned this error.
@@ -16,6 +18,20 @@ pub(super) fn outcome(error: &AcquireError) -> AcquireOutcome {
         AcquireError::Closed(_) => AcquireOutcome::Closed,
         AcquireError::Nodes(error) => AcquireOutcome::from(&**error),
     }
+}
+
+/// Why the nodes gave no vote: all of the error but the key.
+#[cfg(feature = "tracing")]
+pub(super) fn failures(error: &AcquireError) -> String {
+    let report = match error {
+        AcquireError::Nodes(error) => error.report(),
+        _ => None,
+    };
+    let failures = report.into_iter().flat_map(Report::failures);
+    failures
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Why an extension failed.

@@ -158,6 +158,44 @@ async fn a_client_with_other_rules_is_refused_with_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_a_quorum_refuses_ends_the_wait_at_once() {
+    const LONG: Duration = Duration::from_secs(600);
+
+    let (servers, redlock) = five().await;
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    let without_login = |count: usize| {
+        let urls = servers.urls().into_iter().enumerate();
+        urls.map(move |(node, url)| match node < count {
+            true => url.replace("redis://", "redis://app:wrong@"),
+            false => url,
+        })
+    };
+    let plain = Options::new(TTL).unwrap().wait(LONG);
+    let other_rules = Fencing::default().with_max_ttl(TTL).unwrap();
+    let too_long = Options::new(Fencing::default().max_ttl() * 2).unwrap();
+    for (wrong_logins, options, advice) in [
+        (3, plain, "; check the users and the passwords in the URLs"),
+        (0, too_long.wait(LONG), "use a shorter TTL"),
+        (
+            0,
+            plain.fenced(other_rules).unwrap(),
+            "must be the same for all",
+        ),
+    ] {
+        let redlock = Redlock::connect(without_login(wrong_logins), options).unwrap();
+        let start = Instant::now();
+        let error = redlock.acquire("dock-7").await.unwrap_err();
+        assert!(start.elapsed() < LONG / 10, "{error}");
+        assert!(error.is_misconfigured(), "{error}");
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    // Two of five are no reason.
+    let redlock = Redlock::connect(without_login(2), plain).unwrap();
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_extension_heals_a_node_that_lost_the_key() {
     let (servers, redlock) = five().await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();

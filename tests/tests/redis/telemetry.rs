@@ -39,6 +39,8 @@ fn no_span_event_or_metric_of_this_suite_tells_a_token_a_password_or_a_key() {
         "outcome=\"unreachable\"",
         "a node gave no vote",
         "a node is not reached any more",
+        "a node is not reached server.address",
+        "an acquire waits: too few nodes have given a vote",
         "METRIC Key(redlock.client.acquire.duration",
         "METRIC Key(redlock.client.node.failures",
     ] {

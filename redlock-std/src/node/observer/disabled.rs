@@ -16,6 +16,8 @@ impl Presence {
 
     pub(crate) const fn up(&self, _name: &str) {}
 
+    pub(crate) const fn not_connected(&self, _name: &str, _error: &TransportError) {}
+
     pub(crate) const fn closed(&self, _was_up: bool) {}
 
     pub(crate) const fn down(&self, _name: &str, _error: &TransportError) {}

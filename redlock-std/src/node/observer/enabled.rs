@@ -80,6 +80,21 @@ impl Presence {
         }
     }
 
+    /// The first connect of a handle has failed.
+    pub(crate) fn not_connected(&self, _name: &str, _error: &TransportError) {
+        #[cfg(feature = "tracing")]
+        {
+            let (address, port) = host_and_port(_name);
+            tracing::warn!(
+                server.address = address,
+                server.port = port,
+                error.r#type = of_transport(_error),
+                error = %_error,
+                "a node is not reached"
+            );
+        }
+    }
+
     /// The handle does not need the connection any more.
     pub(crate) fn closed(&self, _was_up: bool) {
         #[cfg(feature = "metrics")]
@@ -162,6 +177,7 @@ const fn of_transport(error: &TransportError) -> &'static str {
         TransportError::TooFar { .. } => "too_far",
         TransportError::NotConnected(_) => "not_connected",
         TransportError::Unreachable(_) => "unreachable",
+        TransportError::LoginRefused(_) => "login_refused",
         TransportError::Disconnected => "disconnected",
         TransportError::Flooded => "flooded",
         TransportError::Protocol(_) => "protocol",
