@@ -86,6 +86,8 @@ impl Denial {
 
 text! {
     impl [] for Denial [] {
+        Self::Restarted { ago_ms: 0, left_ms } =>
+            "restarted just now, its vote counts again in {}", Span(*left_ms);
         Self::Restarted { ago_ms, left_ms } =>
             "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms);
         Self::Evicted { left_ms } =>

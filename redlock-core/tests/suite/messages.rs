@@ -74,7 +74,7 @@ fn a_node_that_answers_that_it_has_no_vote_yet_does_not_count_as_one_that_voted(
     let nodes: [Node<'_>; 3] = MockNode::array(&clock);
     nodes.iter().for_each(MockNode::restart);
     let error = try_once(&nodes, &clock).unwrap_err();
-    let words = "no quorum for dock-7: 0 of 3 nodes voted (node 1: restarted at least ";
+    let words = "no quorum for dock-7: 0 of 3 nodes voted (node 1: restarted just now, ";
     assert!(error.to_string().starts_with(words), "{error}");
 }
 
