@@ -19,9 +19,12 @@ use crate::time::{Instant, drift_micros};
 pub struct Admission {
     run_id: RunId,
     replication_id: ReplicationId,
-    /// The latest time at which this process of the node can have begun, with this data and this eviction policy. In
-    /// microseconds on the client's clock, modulo 2^64: the client's clock may have started later than the node.
+    /// The latest time at which this process of the node can have begun, with this data. In microseconds on the client's clock,
+    /// modulo 2^64: the client's clock may have started later than the node.
     began_at: u64,
+    /// The latest time at which the node may have evicted a key, if it could evict keys. In microseconds on the client's clock.
+    /// Apart from `began_at`, because only clients that refuse eviction count from it.
+    could_evict_until: u64,
     /// When the node was last asked. Zero at first.
     asked_at: Instant,
     /// From the guard record. Zero if the node has none.
@@ -32,8 +35,7 @@ pub struct Admission {
     is_vouched: bool,
     is_master: bool,
     may_evict: bool,
-    /// The node could evict keys when it was asked, and could not when it was asked again. Its age is counted from the
-    /// second answer.
+    /// The node could evict keys when it was asked, and could not when it was asked again.
     could_evict: bool,
     /// The node could evict keys and still had its guard record, because it refused to delete the record. So this record may
     /// vouch for a node that has evicted locks.
@@ -65,6 +67,7 @@ impl Admission {
             run_id: RunId(0),
             replication_id: ReplicationId(0),
             began_at: 0,
+            could_evict_until: 0,
             asked_at: Instant::from_micros(0),
             max_ttl_ms: 0,
             longest_ms: 0,
@@ -88,8 +91,8 @@ impl Admission {
     ///
     /// - On the first contact, from the uptime that the node reports. The uptime follows the node's wall clock, and does not
     ///   show that a replica was promoted.
-    /// - Later, from `now`, if the process or the history of its data has changed, if the node was a replica, or if it can no
-    ///   longer evict keys.
+    /// - Later, from `now`, if the process or the history of its data has changed, or if the node was a replica.
+    /// - If it can no longer evict keys, also from `now`, for clients that refuse nodes that may evict keys.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = now;
         self.is_in_doubt = false;
@@ -98,10 +101,13 @@ impl Admission {
             return;
         };
         // The node may have forgotten keys, because it may have evicted them until now.
-        let can_no_longer_evict = self.may_evict && !node_info.may_evict;
+        if self.may_evict && !node_info.may_evict {
+            self.could_evict = true;
+            self.could_evict_until = now.as_micros();
+        }
         let is_other =
             self.run_id != node_info.run_id || self.replication_id != node_info.replication_id;
-        if is_other || !self.is_master || can_no_longer_evict {
+        if is_other || !self.is_master {
             self.began_at = now.as_micros();
             if self.beginnings == 0 {
                 // The uptime is rounded to whole seconds: it may be up to one second too long.
@@ -118,7 +124,6 @@ impl Admission {
         self.is_vouched = node_info.is_vouched;
         self.is_master = node_info.is_master;
         self.may_evict = node_info.may_evict;
-        self.could_evict |= can_no_longer_evict;
         if FENCES {
             // The record that was kept does not vouch for another process, nor for other data.
             self.keeps_record &= !is_other;
@@ -157,10 +162,9 @@ impl Admission {
             Verb::Release => return false,
         };
         let mut after_ms = match admitted {
-            // No answer ends these waits. Only on the first contact, a guard record may vouch for the node meanwhile.
-            Err(Denial::Restarted { .. } | Denial::Evicted { .. }) if self.beginnings > 1 => {
-                KNOWLEDGE_MS
-            }
+            // No answer ends these waits. Only on the first contact, a guard record may vouch for a node that has restarted.
+            Err(Denial::Evicted { .. }) => KNOWLEDGE_MS,
+            Err(Denial::Restarted { .. }) if self.beginnings > 1 => KNOWLEDGE_MS,
             Err(_) => DENIAL_MS,
             Ok(()) => KNOWLEDGE_MS,
         };
@@ -244,9 +248,10 @@ impl Admission {
         };
         let drift = drift_micros(longest_ms, conditions.drift_ppm);
         let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        // Negative if `now` is in the tick in which the node was asked: `began_at` is the end of that tick.
-        let age = now.as_micros().wrapping_sub(self.began_at).cast_signed();
-        let age = age.max(0).unsigned_abs();
+        let mut age = since(self.began_at, now);
+        if may_lack_evicted {
+            age = age.min(since(self.could_evict_until, now));
+        }
         if age >= quarantine {
             return Ok(());
         }
@@ -267,6 +272,13 @@ impl Default for Admission {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The time from `start` to `now`, in microseconds.
+fn since(start: u64, now: Instant) -> u64 {
+    // Negative if `now` is in the tick in which the node was asked: `start` is the end of that tick.
+    let passed = now.as_micros().wrapping_sub(start).cast_signed();
+    passed.max(0).unsigned_abs()
 }
 
 // `inline(never)`: many callers, one copy in flash.
@@ -400,6 +412,58 @@ mod tests {
             admission.check(acquire(VoteConditions::NONE), at(200)),
             Ok(())
         );
+    }
+
+    #[test]
+    fn a_node_that_can_no_longer_evict_keeps_its_vote_for_clients_that_do_not_refuse_eviction() {
+        let evicts = NodeInfo {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        let mut admission = met(evicts, at(0));
+        admission.record(Some(node(1, 1_000)), at(100));
+        assert_eq!(admission.check(acquire(GUARDED), at(100)), Ok(()));
+        // Those that refuse it count from the change of the policy, whether the guard is on or off.
+        for restart_guard in [false, true] {
+            let strict = VoteConditions {
+                restart_guard,
+                refuse_eviction: true,
+                obeys_record: true,
+                ..GUARDED
+            };
+            for (now, left_ms) in [(100, 11_000), (110, 1_000)] {
+                let denial = admission.check(acquire(strict), at(now));
+                assert_eq!(denial, Err(Denial::Evicted { left_ms }));
+            }
+            assert_eq!(admission.check(acquire(strict), at(111)), Ok(()));
+        }
+        // A restart is another matter.
+        admission.record(Some(node(2, 0)), at(200));
+        let denial = admission.check(acquire(GUARDED), at(200));
+        let restarted = Denial::Restarted {
+            ago_ms: 0,
+            left_ms: 11_000,
+        };
+        assert_eq!(denial, Err(restarted));
+    }
+
+    /// Only the uptime and the record tell how old it is. The change of its policy says nothing about that.
+    #[test]
+    fn a_record_vouches_for_a_young_node_also_after_its_policy_has_changed() {
+        let vouched = NodeInfo {
+            max_ttl_ms: Some(TTL),
+            is_vouched: true,
+            ..node(1, 0)
+        };
+        let evicts = NodeInfo {
+            may_evict: true,
+            ..node(1, 0)
+        };
+        let mut admission = met(evicts, at(0));
+        let denial = admission.check(acquire(GUARDED), at(0));
+        assert!(matches!(denial, Err(Denial::Restarted { .. })));
+        admission.record(Some(vouched), at(1));
+        assert_eq!(admission.check(acquire(GUARDED), at(1)), Ok(()));
     }
 
     #[test]

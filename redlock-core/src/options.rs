@@ -257,7 +257,8 @@ impl Options {
     /// The client asks for the policy on every connection. If half of `max_ttl` has passed since the last check, it asks
     /// again before the next acquire. For a plain lock, `max_ttl` is [that of these options](Self::max_ttl), for a fenced
     /// lock that of its [`Fencing`]. The client does not notice keys that are evicted between a change of the policy and
-    /// its next check.
+    /// its next check. If it has seen that a node could evict keys and no longer can, the node has no vote until every lease that
+    /// it may have evicted is over.
     #[must_use]
     pub const fn refuse_eviction(mut self, is_on: bool) -> Self {
         self.refuse_eviction = is_on;
