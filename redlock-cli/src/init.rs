@@ -122,21 +122,17 @@ impl Arguments {
     fn wanted(&self) -> Result<Wanted, String> {
         let max_ttl = self.max_ttl.unwrap_or(MAX_TTL);
         Options::new(max_ttl).map_err(|error| format!("--max-ttl: {error}"))?;
-        let at_least = |least_ms: u64, name, duration: Duration| {
-            let ms = u64::try_from(duration.as_millis()).ok();
-            ms.filter(|ms| (least_ms..=u64::from(u32::MAX)).contains(ms))
-                .ok_or_else(|| format!("{name} is not between {least_ms}ms and 49days"))
-        };
         // No client may have another window.
         let window = self.window.unwrap_or(WINDOW);
-        Fencing::new(window).map_err(|error| format!("--window: {error}"))?;
+        let fencing = Fencing::new(window).map_err(|error| format!("--window: {error}"))?;
+        let fencing = fencing
+            .with_step_back(self.step_back.unwrap_or(STEP_BACK))
+            .map_err(|error| format!("--step-back: {error}"))?;
+        let fencing = fencing
+            .with_max_ttl(max_ttl)
+            .map_err(|error| format!("--max-ttl: {error}"))?;
         Ok(Wanted {
-            settings: Settings {
-                max_ttl_ms: at_least(1, "--max-ttl", max_ttl)?,
-                window_ms: at_least(1, "--window", window)?,
-                // Zero is for nodes whose clocks never go back.
-                step_back_ms: at_least(0, "--step-back", self.step_back.unwrap_or(STEP_BACK))?,
-            },
+            settings: Settings::of(fencing),
             are_given: [self.max_ttl, self.window, self.step_back]
                 .iter()
                 .any(Option::is_some),

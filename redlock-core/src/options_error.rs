@@ -23,6 +23,8 @@ pub enum OptionsError {
     MinHold,
     /// `step_back` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     StepBack,
+    /// The [quarantine](crate::Fencing::quarantine) is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    Quarantine,
 }
 
 text! {
@@ -42,6 +44,9 @@ text! {
             "min_hold is longer than max_ttl, which is a minute by default for a fenced lock; use a shorter min_hold, or a \
              longer max_ttl, with the same value for all clients";
         Self::StepBack => "step_back is too long: at most 4294967295 ms, about 49 days";
+        Self::Quarantine =>
+            "the quarantine, max(max_ttl, step_back) + 4 window + 1 s, is too long: at most 4294967295 ms, about 49 days; \
+             use a shorter max_ttl or step_back";
     }
 }
 

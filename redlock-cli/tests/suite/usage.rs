@@ -217,7 +217,27 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["init", NODE, "--step-back=60d"],
-            "--step-back is not between",
+            "--step-back: step_back is too long",
+        ),
+        (
+            &["init", NODE, "--step-back=4294966s"],
+            "--step-back: the quarantine, max(max_ttl, step_back) + 4 window + 1 s, is too long",
+        ),
+        (
+            &["init", NODE, "--max-ttl=4294966s"],
+            "--max-ttl: the quarantine",
+        ),
+        (
+            &[
+                "run",
+                NODE,
+                "--fenced",
+                "--max-ttl=4294966s",
+                "key",
+                "--",
+                "true",
+            ],
+            "the quarantine, max(max_ttl, step_back) + 4 window + 1 s, is too long",
         ),
         (
             &[

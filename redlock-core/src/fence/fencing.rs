@@ -84,13 +84,13 @@ impl Fencing {
     ///
     /// # Errors
     ///
-    /// Fails if it is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    /// Fails if it, or the quarantine, is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     pub const fn with_max_ttl(mut self, max_ttl: Duration) -> Result<Self, OptionsError> {
         let Some(max_ttl_ms) = whole_millis(max_ttl) else {
             return Err(OptionsError::TtlTooLong);
         };
         self.max_ttl_ms = max_ttl_ms;
-        Ok(self)
+        self.checked()
     }
 
     /// Sets by how much the clock of a node may be stepped back while the node runs. Default: one minute. A node keeps
@@ -98,13 +98,21 @@ impl Fencing {
     ///
     /// # Errors
     ///
-    /// Fails if it is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    /// Fails if it, or the quarantine, is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     pub const fn with_step_back(mut self, step_back: Duration) -> Result<Self, OptionsError> {
         let Some(step_back_ms) = whole_millis(step_back) else {
             return Err(OptionsError::StepBack);
         };
         self.step_back_ms = step_back_ms;
-        Ok(self)
+        self.checked()
+    }
+
+    /// Refuses a quarantine that 32 bits cannot count: a client that counts to their end would wait for less.
+    const fn checked(self) -> Result<Self, OptionsError> {
+        match whole_millis(self.quarantine()) {
+            Some(_) => Ok(self),
+            None => Err(OptionsError::Quarantine),
+        }
     }
 }
 
@@ -150,7 +158,7 @@ impl Fencing {
         Duration::from_millis(longest_ms as u64 + 4 * self.window_ms as u64 + 1_000)
     }
 
-    /// The quarantine in milliseconds, or the longest time that has 32 bits: it is longer than any TTL.
+    /// The quarantine in milliseconds. It fits in 32 bits, see `checked`.
     #[cfg(any(feature = "fence", feature = "mock"))]
     pub(crate) const fn quarantine_ms(&self) -> u32 {
         let windows_ms = self.window_ms.saturating_mul(4);

@@ -370,6 +370,21 @@ fn a_lease_loses_four_windows_and_the_skew_where_clocks_may_jump() {
     assert_eq!(short.fenced(rules()).unwrap().validity(), short.validity());
 }
 
+/// A client counts it in 32 bits of milliseconds, and would wait for less than the quarantine.
+#[test]
+fn rules_with_a_quarantine_that_cannot_be_counted_are_refused() {
+    // The windows and the second of grace.
+    let longest = Options::MAX_TTL - ms(4 * 250 + 1_000);
+    for set in [Fencing::with_max_ttl, Fencing::with_step_back] {
+        let rules = set(Fencing::default(), longest).unwrap();
+        assert_eq!(rules.quarantine(), Options::MAX_TTL);
+        let options = one_round().fenced(rules).unwrap();
+        assert_eq!(options.vote_conditions().quarantine_ms, u32::MAX);
+        let longer = set(Fencing::default(), longest + ms(1));
+        assert_eq!(longer, Err(OptionsError::Quarantine));
+    }
+}
+
 #[test]
 fn rules_that_cannot_be_followed_are_refused() {
     for window in [

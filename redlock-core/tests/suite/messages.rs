@@ -255,6 +255,11 @@ fn errors_without_a_round_say_what_to_do() {
         &OptionsError::StepBack,
         "step_back is too long: at most 4294967295 ms, about 49 days",
     );
+    says(
+        &OptionsError::Quarantine,
+        "the quarantine, max(max_ttl, step_back) + 4 window + 1 s, is too long: at most 4294967295 ms, about 49 days; \
+         use a shorter max_ttl or step_back",
+    );
 }
 
 #[test]
