@@ -84,8 +84,7 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     if prefix.is_none() && !is_confirmed(&marks) {
         return failed(&key, "not broken");
     }
-    let digests: Vec<String> = marks.iter().map(|mark| mark.digest.clone()).collect();
-    let answers = each(nodes, |node| delete(node, key.clone(), digests.clone())).await;
+    let answers = each(nodes, |node| delete(node, key.clone(), marks.clone())).await;
     let (mut code, mut lines) = (exit::OK, String::new());
     for (holding, answer) in sight.holdings.iter().zip(answers) {
         let had_it = mark_of(holding).is_some_and(|mark| marks.contains(mark));
@@ -152,16 +151,21 @@ fn is_confirmed(marks: &[Mark]) -> bool {
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Deletes the key if it still has one of these values. Returns whether it did.
+/// Deletes the key if it still has a token with one of these marks. Returns whether it did.
+///
+/// The node itself compares the first bytes too, not only the digest. Otherwise another node could show the digits that the operator
+/// has typed in with the digest of a live holder, and this command would delete the keys of that holder.
 ///
 /// If it is that of the last fenced lease, what its fence record says about it goes as well, as when its holder releases it (see
 /// `release_fenced.lua` in `redlock-core`): otherwise an extension would set the key again.
-async fn delete(node: Node, key: Vec<u8>, digests: Vec<String>) -> Result<bool, String> {
+async fn delete(node: Node, key: Vec<u8>, marks: Vec<Mark>) -> Result<bool, String> {
     // The fence record is no key of the script, because a user of plain locks need not have the permission for it.
     const SCRIPT: &str = "
         local function is_meant(token)
-          for i = 2, #ARGV do
-            if type(token) == 'string' and redis.sha1hex(token) == ARGV[i] then return true end
+          if type(token) ~= 'string' then return false end
+          local digest = redis.sha1hex(token)
+          for i = 2, #ARGV, 2 do
+            if string.sub(token, 1, #ARGV[i]) == ARGV[i] and digest == ARGV[i + 1] then return true end
           end
           return false
         end
@@ -172,10 +176,12 @@ async fn delete(node: Node, key: Vec<u8>, digests: Vec<String>) -> Result<bool, 
         end
         return is_meant(redis.pcall('get', KEYS[1])) and redis.call('del', KEYS[1]) or 0";
 
+    // The record of a holder whose key is still there stays.
     const OWNER_SCRIPT: &str = "
-        local value = redis.pcall('get', KEYS[1])
+        local value, token = redis.pcall('get', KEYS[1]), redis.pcall('get', KEYS[2])
+        local digest = type(token) == 'string' and redis.sha1hex(token)
         for i = 1, #ARGV do
-          if type(value) == 'string' and string.sub(value, 1, 41) == ARGV[i] .. ':' then
+          if type(value) == 'string' and string.sub(value, 1, 41) == ARGV[i] .. ':' and digest ~= ARGV[i] then
             return redis.call('del', KEYS[1])
           end
         end";
@@ -184,10 +190,16 @@ async fn delete(node: Node, key: Vec<u8>, digests: Vec<String>) -> Result<bool, 
     let mut questions = redis::pipe();
     let question = questions.cmd("EVAL").arg(SCRIPT).arg(1).arg(&key[..]);
     let fence = [FENCE_KEY_PREFIX.as_bytes(), &key[..]].concat();
-    question.arg(fence).arg(&digests);
+    question.arg(fence);
+    for mark in &marks {
+        question.arg(&mark.prefix).arg(&mark.digest);
+    }
     // A script of its own, because the user may not have the permission. The record ends by itself too.
-    let record = questions.cmd("EVAL").arg(OWNER_SCRIPT).arg(1);
-    record.arg(owner::record_key(&key)).arg(digests);
+    let record = questions.cmd("EVAL").arg(OWNER_SCRIPT).arg(2);
+    record.arg(owner::record_key(&key)).arg(&key[..]);
+    for mark in &marks {
+        record.arg(&mark.digest);
+    }
     let replies = connection.ask(&questions).await?;
     match replies.first() {
         Some(Value::Int(count)) => Ok(*count == 1),

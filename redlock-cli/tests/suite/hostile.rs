@@ -113,6 +113,53 @@ fn no_message_tells_a_password() {
     }
 }
 
+/// The operator means a holder that is gone. The node shows the digits of that holder with the digest of another one.
+#[test]
+fn a_node_that_lies_about_a_token_makes_break_delete_no_key_of_another_holder() {
+    const LIVE: &str = "bbbbbbbbbbbbbbbbbbbb";
+
+    let servers = Servers::start(2);
+    let digest: String = servers[0]
+        .query(&["EVAL", "return redis.sha1hex(ARGV[1])", "0", LIVE])
+        .unwrap();
+    for server in servers.iter() {
+        let _: () = server
+            .query(&["SET", "dock-7", LIVE, "PX", "60000"])
+            .unwrap();
+        let record = format!("{digest}:web-1");
+        let _: () = server
+            .query(&["SET", "redlock:owner:dock-7", &record])
+            .unwrap();
+    }
+    let answer = format!(
+        "*6\r\n$6\r\nstring\r\n$4\r\naaaa\r\n$40\r\n{digest}\r\n:60000\r\n$0\r\n\r\n$0\r\n\r\n"
+    );
+    let impostor = Impostor::answering("EVAL", answer.leak().as_bytes());
+    let nodes = [impostor.url(), servers.urls().join(",")].join(",");
+    let on_all = |arguments: &[&str]| {
+        let mut command = redlock(arguments);
+        command.env("REDLOCK_NODES", &nodes);
+        end_of(command)
+    };
+    let ended = on_all(&["break", "--token-prefix=61616161", "dock-7"]);
+    ended.expect_stdout("held     61616161..");
+    ended.expect_not_in_stdout("deleted");
+    for server in servers.iter() {
+        let left: usize = server
+            .query(&["EXISTS", "dock-7", "redlock:owner:dock-7"])
+            .unwrap();
+        assert_eq!(left, 2, "{}", ended.stdout);
+    }
+    let ended = on_all(&["break", "--token-prefix=62626262", "dock-7"]);
+    ended.expect_stdout("deleted");
+    for server in servers.iter() {
+        let left: usize = server
+            .query(&["EXISTS", "dock-7", "redlock:owner:dock-7"])
+            .unwrap();
+        assert_eq!(left, 0, "{}", ended.stdout);
+    }
+}
+
 #[test]
 fn the_command_does_not_find_the_nodes_in_its_environment() {
     let servers = Servers::start(1);
