@@ -33,7 +33,8 @@ pub(crate) use tally::{Tally, Verdict};
 /// Reads, and changes nothing. Only the first bytes of a token are shown, in hexadecimal, because the
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
 /// key. If the holder has a fence, this is the fence of the holder. The owner is what the holder says of itself
-/// with "redlock run --owner": it is in parentheses behind the token. Clients of other libraries say nothing.
+/// with "redlock run --owner": it is in parentheses behind the token. If the holder has released the lock, and only --min-hold
+/// keeps it, the owner says so. Clients of other libraries say nothing.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, for example for a moment while several clients try at once) or unknown.

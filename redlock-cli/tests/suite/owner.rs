@@ -144,11 +144,12 @@ fn the_owner_goes_with_the_lease_from_one_command_to_another() {
 }
 
 #[test]
-fn a_lock_that_is_kept_for_a_while_keeps_its_owner() {
+fn a_lock_that_is_kept_for_a_while_keeps_its_owner_and_is_said_to_be_released() {
     let servers = Servers::start(3);
     let options = ["--min-hold=50s", "--owner=web-1:4711"];
     end_of(run(&servers, &options, KEY, "exit 0")).expect_code(0);
-    expect_owner(&servers, Some("web-1:4711"));
+    let owner = "web-1:4711; released, held by --min-hold";
+    expect_owner(&servers, Some(owner));
 }
 
 #[test]
