@@ -113,7 +113,7 @@ fn findings(
             server::role(info, seen.repl_backlog_ttl.as_deref()),
             server::uptime(info, options, guard::max_ttl(seen)),
             storage::persistence(info, seen.appendfsync.as_deref(), seen.save.as_deref()),
-            storage::memory(info, records.in_use.is_some()),
+            storage::memory(info, records.in_use),
             seen.writes.finding(info),
         ]),
         Err(why) => findings.push(Finding::new(

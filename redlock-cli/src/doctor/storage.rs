@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::finding::{Finding, bad, ok, warn};
+use crate::duration;
 use crate::nodes::Info;
+use redlock_std::init::guard_record::Settings;
 
 /// What the node loses in a crash or a restart. Settings that cannot be read are `None`.
 pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&str>) -> Finding {
@@ -50,7 +52,9 @@ pub(crate) fn persistence(info: &Info, appendfsync: Option<&str>, save: Option<&
 
 /// Whether the node evicts locks when its memory is full. Clients of fenced locks give no vote to a node that may evict,
 /// whatever its memory limit is.
-pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
+///
+/// `in_use` are the settings of the guard records, if there are any.
+pub(crate) fn memory(info: &Info, in_use: Option<Settings>) -> Finding {
     // Nine tenths of it.
     const ALMOST: (u64, u64) = (9, 10);
 
@@ -63,7 +67,9 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
             let is_full = used.is_some_and(|used| {
                 limit > 0 && used.saturating_mul(ALMOST.1) >= limit.saturating_mul(ALMOST.0)
             });
-            if is_full {
+            if let Some(evicted @ 1..) = evicted {
+                warn(has_evicted(evicted, in_use))
+            } else if is_full {
                 warn(
                     "noeviction, but the memory is almost full: a full node refuses locks; raise maxmemory",
                 )
@@ -71,7 +77,7 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
                 ok("noeviction: a full memory loses no lock")
             }
         }
-        (_, Some(policy)) if fenced_in_use => bad(format!(
+        (_, Some(policy)) if in_use.is_some() => bad(format!(
             "{policy} may evict locks ({} keys evicted so far): the node has no vote for fenced locks, and clients \
              delete its guard record when they see this; set maxmemory-policy noeviction: then the vote counts after \
              a quarantine",
@@ -97,6 +103,19 @@ pub(crate) fn memory(info: &Info, fenced_in_use: bool) -> Finding {
             "policy": policy,
             "evicted_keys": evicted,
         }),
+    )
+}
+
+/// What it means that a node has evicted keys, although it no longer can.
+fn has_evicted(evicted: u64, in_use: Option<Settings>) -> String {
+    let wait = in_use.map_or_else(
+        || "the longest TTL of any client".to_owned(),
+        |settings| duration::in_words(settings.quarantine()),
+    );
+    format!(
+        "noeviction now, but the node has evicted {evicted} keys since it started, maybe those of locks: if no client asked for the \
+         policy meanwhile, its guard record is still there, and the node may grant a lock that is held; unless {wait} have passed since \
+         the policy became noeviction, stop all clients until then; afterwards, CONFIG RESETSTAT ends this warning"
     )
 }
 
@@ -141,16 +160,30 @@ mod tests {
                 "maxmemory:100\nmaxmemory_policy:noeviction\nused_memory:90",
                 Verdict::Warn,
             ),
+            // It may have evicted locks before its policy was changed.
+            (
+                "maxmemory:0\nmaxmemory_policy:noeviction\nevicted_keys:1",
+                Verdict::Warn,
+            ),
+            (
+                "maxmemory:0\nmaxmemory_policy:noeviction\nevicted_keys:0",
+                Verdict::Ok,
+            ),
             ("maxmemory:0\nmaxmemory_policy:volatile-ttl", Verdict::Warn),
             ("maxmemory:1\nmaxmemory_policy:volatile-ttl", Verdict::Bad),
             ("", Verdict::Warn),
         ] {
             let info = Info::parse(info);
-            assert_eq!(memory(&info, false).verdict, verdict, "{info:?}");
+            assert_eq!(memory(&info, None).verdict, verdict, "{info:?}");
             // A known policy that evicts.
             let may_evict = info.may_evict() == Some(true);
             let verdict = if may_evict { Verdict::Bad } else { verdict };
-            assert_eq!(memory(&info, true).verdict, verdict, "{info:?}");
+            let in_use = Some(Settings {
+                max_ttl_ms: 60_000,
+                window_ms: 250,
+                step_back_ms: 60_000,
+            });
+            assert_eq!(memory(&info, in_use).verdict, verdict, "{info:?}");
         }
     }
 }

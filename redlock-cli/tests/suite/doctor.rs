@@ -776,6 +776,34 @@ fn a_node_that_had_to_evict_is_told_why_its_record_is_gone() {
     );
 }
 
+/// No client has seen the policy, so none has deleted a record.
+#[test]
+fn nodes_that_have_evicted_keys_and_kept_their_records_are_warned_of() {
+    let servers = healthy(3);
+    for server in &servers[..] {
+        guard(server, 0, SHORT);
+    }
+    for server in &servers[..2] {
+        set(server, "maxmemory-policy", "volatile-lru");
+        let lock = ["SET", "dock-7", "abcdefghijklmnopqrst", "PX", "60000"];
+        let _: () = server.query(&lock).unwrap();
+        set(server, "maxmemory", "1");
+        drop(server.query::<()>(&["SET", "a", "value"]));
+        eventually("an eviction", || field(server, "evicted_keys") != "0");
+        set(server, "maxmemory", "0");
+        set(server, "maxmemory-policy", "noeviction");
+        assert!(record(server).is_some());
+    }
+    let report = Report::of(&servers.urls(), &[]);
+    report.expect_bad(&servers, &[], &[]);
+    for server in &servers[..2] {
+        assert_eq!(report.check(server, "memory")["verdict"], "warn");
+        report.expect_message(server, "memory", "has evicted 1 keys since it started");
+        report.expect_message(server, "memory", "unless 4.0 s have passed");
+    }
+    assert_eq!(report.check(&servers[2], "memory")["verdict"], "ok");
+}
+
 #[test]
 fn a_user_who_may_not_see_the_configuration_is_told_what_is_not_seen() {
     let servers = healthy(1);
