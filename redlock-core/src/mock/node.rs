@@ -376,12 +376,21 @@ impl<C: Clock> MockNode<C> {
         state
     }
 
-    fn send(&self, command: &Command<'_>, latency_micros: Option<u32>) -> Result<u64, MockError> {
+    fn send(
+        &self,
+        command: &Command<'_>,
+        latency_micros: Option<u32>,
+    ) -> Result<Call<'_>, MockError> {
         let key = KeyName::new(command.key);
         key.whole().ok_or(MockError::KeyTooLong)?;
         let command = OwnedCommand::with_key(command, key);
-        self.settled()
-            .send(command, latency_micros, self.clock.now())
+        let ticket = self
+            .settled()
+            .send(command, latency_micros, self.clock.now())?;
+        Ok(Call {
+            state: &self.state,
+            ticket,
+        })
     }
 
     async fn execute_for(
@@ -390,19 +399,19 @@ impl<C: Clock> MockNode<C> {
         latency_micros: Option<u32>,
         command: &Command<'_>,
     ) -> Result<Reply, NodeErrorOf<&Self>> {
-        let name = MockName(self.number);
-        let ticket = self
+        let call = self
             .send(&command.at_node(mailbox), latency_micros)
-            .map_err(|error| NodeError::new(name, Failure::Transport(error)))?;
-        // Dropped with this future.
-        let _call = Call {
-            state: &self.state,
-            ticket,
-        };
+            .map_err(|error| NodeError::new(MockName(self.number), Failure::Transport(error)))?;
+        self.answer(call).await
+    }
+
+    /// Waits for the reply of a command. The call is dropped with the future.
+    async fn answer(&self, call: Call<'_>) -> Result<Reply, NodeErrorOf<&Self>> {
         loop {
-            let wait = self.settled().wait(ticket, self.clock.now());
+            let wait = self.settled().wait(call.ticket, self.clock.now());
             match wait {
                 Wait::Over(result) => {
+                    let name = MockName(self.number);
                     return result.map_err(|failure| NodeError::new(name, failure));
                 }
                 Wait::Until(instant) => self.clock.sleep_until(instant).await,
@@ -450,20 +459,21 @@ impl<C> MockClient<'_, C> {
     }
 }
 
-impl<C: Clock> MockClient<'_, C> {
-    /// Sends a command, and does not wait for the answer. It needs no timer of the clock, so no runtime either.
+impl<'a, C: Clock> MockClient<'a, C> {
+    /// Sends a command at once, and returns a future of the reply. Sending needs no timer of the clock, so no runtime either. If the
+    /// future is dropped, the command still takes effect.
     ///
     /// # Errors
     ///
     /// Why the command was not sent.
-    pub fn send(&self, command: &Command<'_>) -> Result<(), MockError> {
-        let command = command.at_node(Some(self.mailbox));
-        let ticket = self.node.send(&command, self.latency_micros)?;
-        drop(Call {
-            state: &self.node.state,
-            ticket,
-        });
-        Ok(())
+    pub fn send(
+        &self,
+        command: &Command<'_>,
+    ) -> Result<impl Future<Output = Result<Reply, NodeErrorOf<Self>>> + use<'a, C>, MockError>
+    {
+        let node = self.node;
+        let call = node.send(&command.at_node(Some(self.mailbox)), self.latency_micros)?;
+        Ok(node.answer(call))
     }
 }
 
