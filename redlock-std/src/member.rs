@@ -155,7 +155,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.want(key, ticket),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => {}
+            Self::Memory(node) => node.want(key, ticket),
         }
     }
 
@@ -163,7 +163,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.end_wait(),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => {}
+            Self::Memory(node) => node.end_wait(),
         }
     }
 }

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redlock_core::mock::{MockError, MockNode};
-use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId};
+use redlock_core::transport::{Call, Command, Mailbox, OwnedCommand, Reply, RunId};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
+use tokio::runtime::Handle;
+use tokio::task::yield_now;
 
+use crate::lines::Lines;
 use crate::lock_clock::LockClock;
-use crate::node::{NodeError, NodeStatus, Presence, Stop, TransportError};
+use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportError};
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.
@@ -134,13 +138,26 @@ impl MemoryNode {
         self.node.len()
     }
 
+    fn run_id(&self) -> Option<RunId> {
+        (&*self.node).run_id()
+    }
+
     /// Returns the connection of a client whose process has this mailbox.
-    pub(crate) fn client(&self, mailbox: Mailbox) -> MemoryClient {
+    pub(crate) fn client(
+        &self,
+        mailbox: Mailbox,
+        lines: &Arc<Lines>,
+        runtime: &Handle,
+    ) -> MemoryClient {
         // Subscribes.
         let _client = self.node.client(mailbox);
+        let mail = Arc::new(Mail::new(mailbox, Arc::clone(lines)));
+        mail.opened(None);
         MemoryClient {
             node: self.clone(),
-            mailbox,
+            line: Line::default(),
+            mail,
+            runtime: runtime.clone(),
             granted: None,
             stop: None,
             link: Arc::new(MemoryLink::new(&self.name, self.node.is_up())),
@@ -158,7 +175,10 @@ impl fmt::Debug for MemoryNode {
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryClient {
     node: MemoryNode,
-    mailbox: Mailbox,
+    line: Line,
+    /// Which tasks of the handle wait, and what the node tells of its lines. The calls themselves do not pass through it.
+    mail: Arc<Mail>,
+    runtime: Handle,
     /// The token of the last lock that the node has granted.
     granted: Option<Token>,
     link: Arc<MemoryLink>,
@@ -202,13 +222,41 @@ impl Drop for MemoryLink {
 }
 
 impl MemoryClient {
-    pub(crate) const fn mailbox(&self) -> Mailbox {
-        self.mailbox
+    pub(crate) fn mailbox(&self) -> Mailbox {
+        self.mail.mailbox()
     }
 
     /// Sends a release whose answer no caller waits for. A node that is down loses it.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
-        let _lost = self.node.node.client(self.mailbox).send(release);
+        let release = self.line.at_node(release, &self.mail);
+        let release = OwnedCommand::with_key(&release, self.line.shared_key(release.key));
+        let (node, mail) = (Arc::clone(&self.node.node), Arc::clone(&self.mail));
+        let mut learn = Box::pin(async move {
+            let release = release.command();
+            let client = node.client(mail.mailbox());
+            let Ok(answer) = client.send(&release) else {
+                return;
+            };
+            // Sent by the first poll. The others are on the runtime, whose timer the answer needs.
+            yield_now().await;
+            if let Ok(reply) = answer.await {
+                mail.learn_reply(release.key, &reply);
+            }
+        });
+        let first = learn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if first.is_pending() {
+            drop(self.runtime.spawn(learn));
+        }
+    }
+
+    /// Begins to want the lock `key`. The ticket is for the first attempt in its line, until the core knows it.
+    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
+        self.line.want(key, ticket);
+    }
+
+    /// Ends the wait for a lock.
+    pub(crate) fn end_wait(&mut self) {
+        self.line.end_wait();
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
@@ -245,10 +293,14 @@ impl MemoryClient {
             let stopped = Failure::Transport(TransportError::Disconnected);
             return Err(NodeError::new(self.name(), stopped));
         }
-        let mut client = self.node.node.client(self.mailbox);
-        let result = client.execute(command).await;
-        if let Ok(Reply::Acquired(_)) = result {
-            self.granted = Some(*command.token);
+        let sent = self.line.stand(command, &self.mail, || self.node.run_id());
+        let mut client = self.node.node.client(self.mailbox());
+        let result = client.execute(&sent).await;
+        if let Ok(reply) = &result {
+            self.mail.learn_reply(command.key, reply);
+            if let Reply::Acquired(_) = reply {
+                self.granted = Some(*command.token);
+            }
         }
         let result =
             result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())));
@@ -263,11 +315,11 @@ impl MemoryClient {
     }
 
     pub(crate) fn run_id(&self) -> Option<RunId> {
-        (&*self.node.node).run_id()
+        self.node.run_id()
     }
 
     pub(crate) async fn called(&self, key: &[u8]) -> Call {
-        self.node.node.client(self.mailbox).called(key).await
+        self.node.node.client(self.mailbox()).called(key).await
     }
 
     /// The failure of a server in the same state.

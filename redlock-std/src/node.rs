@@ -48,8 +48,8 @@ use call::{AcquireNumber, Call, CallError};
 use denied::Denied;
 use error::Failure;
 pub use error::{NodeError, TransportError};
-use line::Line;
-use mail::Mail;
+pub(crate) use line::Line;
+pub(crate) use mail::Mail;
 pub(crate) use observer::NodeObserver;
 #[cfg(feature = "mock")]
 pub(crate) use observer::Presence;
@@ -360,7 +360,7 @@ impl RedisNode {
         if let Some(leave) = self.line.leave_silent(command, mail) {
             queue.push_unattended(self.call(&leave));
         }
-        let sent = self.line.stand(command, mail, queue);
+        let sent = self.line.stand(command, mail, || queue.run_id());
         (sent.place.is_some(), queue.push(self.call(&sent)))
     }
 

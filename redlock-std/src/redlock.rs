@@ -279,9 +279,10 @@ impl Redlock {
         let mailbox = random_mailbox();
         let clock = LockClock::Tokio;
         let lines = Arc::new(Lines::new(clock));
-        let members = nodes
+        let members: Vec<_> = nodes
             .iter()
-            .map(|node| Member::Memory(node.client(mailbox)));
+            .map(|node| Member::Memory(node.client(mailbox, &lines, &runtime)))
+            .collect();
         Self::over(members, clock, lines, options, &runtime)
     }
 

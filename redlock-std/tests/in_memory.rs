@@ -8,6 +8,8 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -135,6 +137,61 @@ async fn tasks_of_one_handle_take_turns_and_leave_no_key() {
         "one after the other"
     );
     assert_eq!(lock_count(&nodes), 0);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Released,
+    Dropped,
+}
+
+/// Eight tasks of one handle and one task of another want the same lock all the time. Returns the most leases of the eight tasks while
+/// the other task waits.
+async fn most_leases_while_another_handle_waits(end: End, latency: Duration) -> u32 {
+    const LEASES: u32 = 40;
+
+    let nodes = MemoryNode::array::<5>();
+    nodes.iter().for_each(|node| node.set_latency(latency));
+    let options = Options::new(TTL).unwrap().wait(TTL);
+    let use_lock = async move |redlock: &Redlock| {
+        let guard = redlock.acquire("dock").await.unwrap();
+        sleep(Duration::from_millis(5)).await;
+        match end {
+            End::Released => drop(guard.release().await),
+            End::Dropped => drop(guard),
+        }
+    };
+    let many = Redlock::in_memory(&nodes, options).unwrap();
+    let leases = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (many, leases) = (many.clone(), Arc::clone(&leases));
+        tasks.spawn(async move {
+            loop {
+                use_lock(&many).await;
+                leases.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    sleep(Duration::from_millis(100)).await;
+    let one = Redlock::in_memory(&nodes, options).unwrap();
+    let mut most = 0;
+    for _ in 0..LEASES {
+        leases.store(0, Ordering::Relaxed);
+        use_lock(&one).await;
+        most = most.max(leases.load(Ordering::Relaxed));
+    }
+    most
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_another_handle_is_overtaken_once_by_each_task_at_most() {
+    for end in [End::Released, End::Dropped] {
+        for latency in [0, 1, 4].map(Duration::from_millis) {
+            let most = most_leases_while_another_handle_waits(end, latency).await;
+            assert!(most <= 9, "{end:?}, {latency:?}: {most}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,11 +7,10 @@ use redlock_core::Token;
 use redlock_core::transport::{Call, Command, Mailbox, Place, RunId};
 
 use super::mail::{Mail, Waiter};
-use super::queue::Queue;
 
 /// How one handle stands in the line of the lock for which it waits, or has waited last. A clone stands in no line.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// `None` if the handle has never waited. Boxed because it is rare.
     stand: Option<Box<Stand>>,
     /// The ticket of an acquire whose place has none yet.
@@ -55,15 +54,15 @@ impl Line {
         is_silent.then(|| Command::release(command.key, &NO_TOKEN).with_place(Some(left)))
     }
 
-    /// Returns `command` as it is sent, before an acquire with a place is sent.
-    pub(super) fn stand<'a>(
+    /// Returns `command` as it is sent, before an acquire with a place is sent. `process` returns the run ID of the node's process.
+    pub(crate) fn stand<'a>(
         &mut self,
         command: &Command<'a>,
         mail: &Arc<Mail>,
-        queue: &Queue,
+        process: impl FnOnce() -> Option<RunId>,
     ) -> Command<'a> {
         if command.place.is_some() && command.is_acquire() && mail.keeps_line(Some(command.key)) {
-            let is_callable = mail.can_call(queue.run_id());
+            let is_callable = mail.can_call(process());
             match &mut self.stand {
                 Some(stand)
                     if *stand.key == *command.key
@@ -86,7 +85,7 @@ impl Line {
     }
 
     /// Returns `command` as it is sent.
-    pub(super) fn at_node<'a>(&self, command: &Command<'a>, mail: &Mail) -> Command<'a> {
+    pub(crate) fn at_node<'a>(&self, command: &Command<'a>, mail: &Mail) -> Command<'a> {
         let Some(mut place) = command.place else {
             return *command;
         };
@@ -155,13 +154,13 @@ impl Line {
     }
 
     /// Begins to want the lock `key`, with this ticket.
-    pub(super) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
+    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
         self.wanted = Some(key);
         self.ticket = ticket;
     }
 
     /// Returns `key`, without a copy if the handle wants it.
-    pub(super) fn shared_key(&self, key: &[u8]) -> Arc<[u8]> {
+    pub(crate) fn shared_key(&self, key: &[u8]) -> Arc<[u8]> {
         match &self.wanted {
             Some(wanted) if **wanted == *key => Arc::clone(wanted),
             _ => key.into(),
@@ -169,7 +168,7 @@ impl Line {
     }
 
     /// Ends the wait: calls are ignored from now on.
-    pub(super) fn end_wait(&mut self) {
+    pub(crate) fn end_wait(&mut self) {
         if let Some(stand) = &mut self.stand {
             stand.waiter = None;
         }
@@ -219,36 +218,34 @@ mod tests {
         mailbox.map(|mailbox| mailbox.to_string())
     }
 
-    fn node() -> (Arc<Mail>, Queue) {
-        let mail = Mail::new(Mailbox::new(MAILBOX), Arc::default());
-        let queue = Queue::new("node".into(), std::time::Duration::from_millis(50));
-        (Arc::new(mail), queue)
+    fn node() -> Arc<Mail> {
+        Arc::new(Mail::new(Mailbox::new(MAILBOX), Arc::default()))
     }
 
     #[test]
     fn a_wait_keeps_its_place_whether_or_not_the_node_can_call_meanwhile() {
-        let (mail, queue) = node();
+        let mail = node();
         let mut line = Line::default();
         let [uncallable, callable] = ["0707070707070707~", "0707070707070707"];
         assert_eq!(
-            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            mailbox(&line.stand(&acquire(5), &mail, || None)).unwrap(),
             uncallable
         );
         mail.opened(None);
         assert_eq!(
-            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            mailbox(&line.stand(&acquire(5), &mail, || None)).unwrap(),
             uncallable
         );
         assert_eq!(mailbox(&line.at_node(&leave(), &mail)).unwrap(), uncallable);
 
         line.end_wait();
         assert_eq!(
-            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            mailbox(&line.stand(&acquire(5), &mail, || None)).unwrap(),
             callable
         );
         mail.failed(super::super::error::TransportError::Disconnected);
         assert_eq!(
-            mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap(),
+            mailbox(&line.stand(&acquire(5), &mail, || None)).unwrap(),
             callable
         );
         line.end_wait();
@@ -257,10 +254,10 @@ mod tests {
 
     #[test]
     fn a_wait_goes_on_without_calls_when_the_connection_for_them_cannot_be_made_again() {
-        let (mail, queue) = node();
+        let mail = node();
         let mut line = Line::default();
         mail.opened(None);
-        line.stand(&acquire(5), &mail, &queue);
+        line.stand(&acquire(5), &mail, || None);
         assert!(line.leave_silent(&acquire(5), &mail).is_none());
         mail.shut(super::super::error::TransportError::Disconnected);
         let left = line.leave_silent(&acquire(5), &mail).unwrap();
@@ -268,14 +265,14 @@ mod tests {
         // Where the node refuses the line, the place stays as it is: otherwise each try would leave it once more.
         mail.refused(KEY, "NOPERM".into());
         assert!(line.leave_silent(&acquire(5), &mail).is_none());
-        let (mail, _) = node();
+        let mail = node();
         mail.opened(None);
         assert_ne!(
             left.token, TOKEN,
             "it must not release what is acquired behind it"
         );
         mail.opened(None);
-        let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, &queue)).unwrap();
+        let mut stands_as = || mailbox(&line.stand(&acquire(5), &mail, || None)).unwrap();
         assert_eq!(stands_as(), "0707070707070707");
         mail.shut(super::super::error::TransportError::Disconnected);
         assert_eq!(stands_as(), "0707070707070707~");
@@ -291,28 +288,28 @@ mod tests {
 
     #[test]
     fn a_release_leaves_a_place_alone_in_which_another_task_stands() {
-        let (mail, queue) = node();
+        let mail = node();
         let (mut first, mut second) = (Line::default(), Line::default());
-        first.stand(&acquire(5), &mail, &queue);
+        first.stand(&acquire(5), &mail, || None);
         assert!(mailbox(&first.at_node(&leave(), &mail)).is_some());
         first.end_wait();
-        second.stand(&acquire(6), &mail, &queue);
+        second.stand(&acquire(6), &mail, || None);
         assert_eq!(mailbox(&first.at_node(&leave(), &mail)), None);
         assert!(mailbox(&second.at_node(&leave(), &mail)).is_some());
     }
 
     #[test]
     fn the_first_try_has_the_ticket_that_the_process_knows() {
-        let (mail, queue) = node();
+        let mail = node();
         let mut line = Line::default();
         let ticket = |command: Command<'_>| command.place.and_then(|place| place.ticket);
         assert_eq!(
-            ticket(line.stand(&acquire(Place::NOW), &mail, &queue)),
+            ticket(line.stand(&acquire(Place::NOW), &mail, || None)),
             Some(Place::NOW)
         );
         line.want(KEY.into(), Some(42));
         for (of_the_core, sent) in [(Place::NOW, 42), (5, 5)] {
-            let command = line.stand(&acquire(of_the_core), &mail, &queue);
+            let command = line.stand(&acquire(of_the_core), &mail, || None);
             assert_eq!(ticket(command), Some(sent));
         }
         assert_eq!(ticket(line.at_node(&leave(), &mail)), None);
@@ -320,23 +317,23 @@ mod tests {
 
     #[test]
     fn a_node_that_has_refused_the_line_gets_the_commands_of_every_client() {
-        let (mail, queue) = node();
+        let mail = node();
         let mut line = Line::default();
         assert!(line.mailbox(&mail, None).is_some());
         mail.refused(KEY, "NOPERM".into());
-        assert_eq!(line.stand(&acquire(5), &mail, &queue).place, None);
+        assert_eq!(line.stand(&acquire(5), &mail, || None).place, None);
         assert_eq!(line.at_node(&leave(), &mail).place, None);
         assert_eq!(line.mailbox(&mail, None), None);
     }
 
     #[test]
     fn a_node_that_has_refused_the_line_of_one_lock_keeps_the_others() {
-        let (mail, queue) = node();
+        let mail = node();
         let mut line = Line::default();
         mail.refused(b"crane", "WRONGTYPE".into());
         line.want(KEY.into(), None);
         assert!(line.mailbox(&mail, None).is_some());
-        assert!(line.stand(&acquire(5), &mail, &queue).place.is_some());
+        assert!(line.stand(&acquire(5), &mail, || None).place.is_some());
         // Also if it refuses this one later, the client leaves its place there.
         mail.refused(KEY, "WRONGTYPE".into());
         assert!(line.at_node(&leave(), &mail).place.is_some());

@@ -86,7 +86,7 @@ struct Slot {
 }
 
 impl Mail {
-    pub(super) fn new(mailbox: Mailbox, lines: Arc<Lines>) -> Self {
+    pub(crate) fn new(mailbox: Mailbox, lines: Arc<Lines>) -> Self {
         Self {
             lines,
             mailbox,
@@ -108,7 +108,7 @@ impl Mail {
     }
 
     /// The mailbox, as if the node could call.
-    pub(super) const fn mailbox(&self) -> Mailbox {
+    pub(crate) const fn mailbox(&self) -> Mailbox {
         self.mailbox
     }
 
@@ -215,17 +215,20 @@ impl Mail {
 
     /// Learns from the answer to a command with a place in the line whether clients of other processes wait for the lock.
     pub(super) fn learn(&self, command: &Command<'_>, answer: Answer) {
-        let is_contended = match command.reply(answer) {
-            Some(Ok(Reply::Waiting(position, _))) => {
-                position.ahead > 0 || position.refusal != Refusal::Held
-            }
-            Some(Ok(Reply::ReleasedWithWaiters(_))) => {
-                !self.lock().waiters.contains_key(command.key)
-            }
+        if let Some(Ok(reply)) = command.reply(answer) {
+            self.learn_reply(command.key, &reply);
+        }
+    }
+
+    /// Learns the same from the reply to a command for the lock `key`.
+    pub(crate) fn learn_reply(&self, key: &[u8], reply: &Reply) {
+        let is_contended = match reply {
+            Reply::Waiting(position, _) => position.ahead > 0 || position.refusal != Refusal::Held,
+            Reply::ReleasedWithWaiters(_) => !self.lock().waiters.contains_key(key),
             _ => false,
         };
         if is_contended {
-            self.lines.record(command.key);
+            self.lines.record(key);
         }
     }
 
@@ -247,7 +250,7 @@ impl Mail {
     }
 
     /// Records that the node can call. Wakes all acquires, because calls may have been lost before.
-    pub(super) fn opened(&self, caller: Option<RunId>) {
+    pub(crate) fn opened(&self, caller: Option<RunId>) {
         let mut state = self.lock();
         state.status = Status::Open(caller);
         state.is_shut = false;
