@@ -244,6 +244,9 @@ impl Connect for NetSocket<'_> {
             if opened.is_ok() || !has_more {
                 return opened;
             }
+            // There is no connection to reset, and perhaps no host to which the stack can send the reset.
+            forget_reset(&mut self.socket.0);
+            self.is_closed = true;
         }
     }
 

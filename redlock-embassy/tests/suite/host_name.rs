@@ -7,8 +7,8 @@ use embassy_net::Ipv4Address;
 use redlock_core::Entropy;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{
-    EmbassyClock, HostName, NetSocket, Options, Redlock, TcpNode, close_all, connect_quorum,
-    resolve,
+    Connect, EmbassyClock, HostName, NetSocket, Options, Redlock, TcpNode, close_all,
+    connect_quorum, resolve,
 };
 
 use crate::fleet::one_round;
@@ -158,6 +158,20 @@ fn all_addresses_of_an_answer_are_tried_also_by_a_device_that_calls_once_a_minut
         lan.idle(ms(61_000));
     }
     assert!(wins >= 4, "{wins}");
+}
+
+/// As that of a TLS session, which no round drops. No host has the first address, so the stack cannot send it a reset.
+#[test]
+fn a_connect_that_is_not_dropped_tries_the_next_address_when_the_stack_gives_up_the_first() {
+    let (servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[NOBODY, NOBODY, HOST]);
+    let names = lan.resolve::<1>();
+    let mut socket = lan.named_socket(&names[0], 0);
+    let limit = embassy_time::Duration::from_secs(60);
+    let connected = lan.run(embassy_time::with_timeout(limit, socket.connect()));
+    assert_eq!(connected, Ok(Ok(())), "after {} ms", lan.now_ms());
+    lan.idle(ms(10));
+    assert_eq!((servers[0].clients(), lan.name_server.asked()), (1, 1));
 }
 
 #[test]
