@@ -1503,3 +1503,71 @@ fn clients_that_are_told_that_a_free_lock_is_held_look_again_soon() {
         clock.run(join_all((0..2).map(client).collect()));
     }
 }
+
+/// The first of three nodes calls without end while the lock is held for nine seconds.
+#[test]
+fn a_node_that_calls_without_end_does_not_have_the_client_try_more_often() {
+    for call in [Call::Turn, Call::Deputy] {
+        let clock = &MockClock::new();
+        let nodes = far(clock, 3);
+        let holder = queued(&nodes, clock, 1);
+        let held = ms(9_000);
+        let tries = &Cell::new(0);
+        let links = nodes.iter().enumerate().map(|(node, link)| Loud {
+            client: link.client(mailbox(2)),
+            call: (node == 0).then_some(call),
+            tries,
+        });
+        let mut waiter =
+            Redlock::<_, _, _, 3>::new(links, clock, SeededEntropy::new(2), patient()).unwrap();
+        let waiting = Box::pin(async {
+            sleep(clock, ms(10)).await;
+            let lease = waiter.acquire(KEY).await.unwrap();
+            let taken = Duration::from_micros(micros(clock)) - held;
+            assert!(taken <= ms(25) + 3 * ROUND_TRIP, "{call:?}: {taken:?}");
+            waiter.release(lease).await;
+        });
+        clock.run(join_all(vec![first_holder(holder, held), waiting]));
+        // About one a second, and one more for the calls before each.
+        assert!(tries.get() <= 24, "{call:?}: {} tries", tries.get());
+    }
+}
+
+/// A transport whose node always has a call for the client, if it has one. Counts what the client acquires.
+#[derive(Debug)]
+struct Loud<'c> {
+    client: Client<'c>,
+    call: Option<Call>,
+    tries: &'c Cell<u32>,
+}
+
+impl Transport for Loud<'_> {
+    type Name = MockName;
+    type Error = MockError;
+
+    fn name(&self) -> MockName {
+        self.client.name()
+    }
+
+    async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeErrorOf<Self>> {
+        if self.call.is_some() && command.is_acquire() {
+            self.tries.set(self.tries.get() + 1);
+        }
+        self.client.execute(command).await
+    }
+
+    fn run_id(&self) -> Option<RunId> {
+        self.client.run_id()
+    }
+
+    fn mailbox(&self) -> Option<Mailbox> {
+        self.client.mailbox()
+    }
+
+    async fn called(&mut self, key: &[u8]) -> Call {
+        match self.call {
+            Some(call) => call,
+            None => self.client.called(key).await,
+        }
+    }
+}

@@ -115,11 +115,12 @@ fn hash(key: &[u8]) -> u32 {
     })
 }
 
-/// A client listens to at most this number of calls of each node in one wait. If a node sends calls without end, they do not keep
-/// the task busy.
-const CALLS_MAX: usize = 8;
+/// After this number of calls of a node, a client does not listen to it for a moment. If a node sends calls without end, they do not
+/// keep the task busy, and do not hide those of the others.
+const CALLS_MAX: u8 = 8;
 
-/// For how long a client hears no call after so many, so that a node that calls without end does not keep it busy.
+/// For how long it does not. Less than a turn: among many hand-overs before its own turn, a client is called as often, and must not
+/// miss that turn.
 const DEAF_MICROS: u64 = 25_000;
 
 /// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
@@ -326,23 +327,33 @@ where
         let pace = self.pace(place, 0);
         let mut calls = Calls::NONE;
         let mut try_at = until;
-        let mut is_deaf = true;
-        for _ in 0..CALLS_MAX * MAX {
-            let Some((node, call)) = self.next_call(key, try_at).await else {
-                is_deaf = false;
-                break;
+        let mut heard = [0; MAX];
+        // The nodes that are not listened to until this instant. Their calls are not lost.
+        let (mut unheard, mut again_at) = (NodeSet::EMPTY, until);
+        loop {
+            let next = self.next_call(key, unheard, try_at.min(again_at)).await;
+            let Some((node, call)) = next else {
+                if self.clock.now() >= try_at {
+                    break;
+                }
+                (heard, unheard, again_at) = ([0; MAX], NodeSet::EMPTY, until);
+                continue;
             };
             match waiting.looks.hear(&mut calls, node, call, &pace) {
                 Some(0) => return,
                 Some(micros) => try_at = try_at.min(self.clock.now().plus_micros(micros)),
                 None => {}
             }
+            if let Some(count) = heard.get_mut(node) {
+                *count += 1;
+                if *count == CALLS_MAX {
+                    if unheard == NodeSet::EMPTY {
+                        again_at = self.clock.now().plus_micros(DEAF_MICROS);
+                    }
+                    unheard.insert(node);
+                }
+            }
         }
-        // Among many hand-overs before its own turn, a client is called as often. It must not miss that turn.
-        if is_deaf {
-            try_at = try_at.min(self.clock.now().plus_micros(DEAF_MICROS));
-        }
-        self.clock.sleep_until(try_at).await;
         if try_at < until {
             waiting.looks.try_called(calls, &pace);
         } else {
@@ -350,11 +361,17 @@ where
         }
     }
 
-    /// Waits for the next call of any node. `None` at `until`.
-    async fn next_call(&mut self, key: &[u8], until: Instant) -> Option<(usize, Call)> {
+    /// Waits for the next call of any node except the `unheard`. `None` at `until`.
+    async fn next_call(
+        &mut self,
+        key: &[u8],
+        unheard: NodeSet,
+        until: Instant,
+    ) -> Option<(usize, Call)> {
         let mut nodes = self.nodes.iter_mut();
-        let mut calls = pin!(array::from_fn::<_, MAX, _>(|_| {
+        let mut calls = pin!(array::from_fn::<_, MAX, _>(|number| {
             let node = nodes.next().and_then(Option::as_mut);
+            let node = node.filter(|_| !unheard.contains(number));
             Once::new(node.map(async |node| node.called(key).await))
         }));
         let mut timer = pin!(self.clock.sleep_until(until));
