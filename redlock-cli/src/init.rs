@@ -23,6 +23,7 @@ use crate::{duration, exit, output};
 /// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
 /// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
 /// - all nodes answer, are distinct masters and have maxmemory-policy noeviction,
+/// - no clock is certainly further than --window from the median of all nodes (with --repair and --force too),
 /// - no node has a guard record, or a key with a TTL, which may be a lock, and
 /// - no node was flushed, evicted a key, or was a replica, since it started.
 ///
@@ -50,6 +51,9 @@ use crate::{duration, exit, output};
 /// - The records have different settings, and no settings have a quorum.
 /// - No node that answers has a record, and another node is away.
 /// - The value of redlock:guard on a node is no record.
+///
+/// The records are read again after they were written. If another init has overwritten one, the exit code
+/// is 1: run only one at a time. If another one is at work with the same settings, it waits for the other.
 ///
 /// Exit codes: 0 every node has a record with these settings (with --repair: every node that answers);
 /// 1 refused, or failed on a node; 2 there was nothing to do, but not every vote counts yet; 64 usage; 70 internal error.

@@ -13,6 +13,8 @@ pub mod guard_record;
 
 pub mod info;
 
+pub mod clock;
+
 pub mod duration;
 
 use std::fmt;
@@ -25,7 +27,7 @@ use crate::node::Address;
 use connection::{Node, each};
 use guard_record::Settings;
 use plan::{Look, Plan, Step};
-use site::Site;
+use site::{Obstacle, Site, There};
 
 /// Lets the votes of new nodes count at once, as `redlock init` does, for example at the start of a test or of a development
 /// environment.
@@ -36,10 +38,11 @@ use site::Site;
 /// [`max_ttl`](Fencing::max_ttl).
 ///
 /// It writes all records or none, unless a node fails meanwhile. It requires that all nodes answer, each within a second, and are
-/// distinct masters with `maxmemory-policy noeviction`; that no node has a guard record, or a key with a TTL, which may be a lock;
-/// and that no node was flushed, evicted a key or was a replica since it started. **Do not call it at every start of an
-/// application:** if all nodes restart without their data, they look like new ones, although clients may hold locks. If every node has
-/// a record with these rules whose quarantine is over, there is nothing to do.
+/// distinct masters with `maxmemory-policy noeviction`; that no clock is certainly further than the window from the median of all
+/// nodes; that no node has a guard record, or a key with a TTL, which may be a lock; and that no node was flushed, evicted a key or was
+/// a replica since it started. **Do not call it at every start of an application:** if all nodes restart without their data, they look
+/// like new ones, although clients may hold locks. If every node has a record with these rules whose quarantine is over, there is
+/// nothing to do.
 ///
 /// The user needs the permissions for [fenced locks](crate::Redlock::connect). Dropping the future may leave records on some
 /// nodes.
@@ -184,7 +187,7 @@ pub enum State {
 /// Reads the state of every node before it writes to any.
 pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-    let looks = each(nodes, |node| async move { Site::look(&node).await }).await;
+    let looks = look(&nodes, wanted.settings, mode).await;
     let quarantines = looks.iter().flatten();
     let quarantine_left = quarantines
         .filter_map(|site| site.there().quarantine_left())
@@ -200,7 +203,8 @@ pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
             quarantine,
             follow_up,
         } => {
-            let outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
+            let mut outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
+            read_back(&nodes, &mut outcomes, wanted.settings).await;
             let failure = failure(&names, &outcomes, mode);
             let state = match (&failure, quarantine_left) {
                 (Some(_), _) => State::Failed,
@@ -213,6 +217,75 @@ pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
                 lines: outcomes.iter().map(Outcome::line).collect(),
                 notes: failure.into_iter().chain(follow_up).collect(),
                 state,
+            }
+        }
+    }
+}
+
+/// Reads the state of every node. If another `init` is writing the same records, waits for its end.
+async fn look(nodes: &[Node], settings: Settings, mode: Mode) -> Vec<Look> {
+    /// Longer than another `init` takes for a node, unless this node is slow.
+    const PAUSE: Duration = Duration::from_millis(200);
+
+    let right = |looks: &[Look]| {
+        let sites = looks.iter().flatten();
+        sites.filter(|site| site.there().is_right(settings)).count()
+    };
+    let mut looks = look_once(nodes).await;
+    loop {
+        let before = right(&looks);
+        let is_half_way = |look: &Look| {
+            look.as_ref().is_ok_and(|site| {
+                let there = site.there();
+                matches!(there, There::Nothing) || there.is_right(settings)
+            })
+        };
+        if mode != Mode::Start || before == 0 || before == looks.len() {
+            return looks;
+        }
+        if !looks.iter().all(is_half_way) {
+            return looks;
+        }
+        tokio::time::sleep(PAUSE).await;
+        looks = look_once(nodes).await;
+        if right(&looks) <= before {
+            return looks;
+        }
+    }
+}
+
+async fn look_once(nodes: &[Node]) -> Vec<Look> {
+    each(
+        nodes.to_vec(),
+        |node| async move { Site::look(&node).await },
+    )
+    .await
+}
+
+/// Reads the records again after they were written, because another `init` may have overwritten some. Two that write different settings
+/// at once cannot both find only their own.
+async fn read_back(nodes: &[Node], outcomes: &mut [Outcome], settings: Settings) {
+    let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
+    let written = nodes.iter().zip(&mut *outcomes);
+    let written: Vec<_> = written.filter(|(_, outcome)| is_written(outcome)).collect();
+    let looks = look_once(
+        &written
+            .iter()
+            .map(|(node, _)| (*node).clone())
+            .collect::<Vec<_>>(),
+    )
+    .await;
+    for ((_, outcome), look) in written.into_iter().zip(looks) {
+        match look {
+            Ok(site) if site.there().is_right(settings) => {}
+            Ok(site) => {
+                *outcome = Outcome::Failed(format!(
+                    "the record was overwritten, or the node lost it: there is {}; make sure that no other init runs, then run this again",
+                    site.there()
+                ));
+            }
+            Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => {
+                *outcome = Outcome::Failed(format!("the record may have been written: {why}"));
             }
         }
     }

@@ -10,6 +10,7 @@ use super::line::Line;
 use super::permissions::Permissions;
 use super::writes::Writes;
 use crate::nodes::{Connection, Info, Node, in_words, raw_text};
+use redlock_std::init::clock::{Sample, now_micros};
 use redlock_std::init::guard_record;
 
 /// The facts about a node, or why there are none.
@@ -45,16 +46,6 @@ const FIRST_SAMPLES: usize = 8;
 
 /// The time between two samples, after that.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// One reading of the clock of a node.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
-    /// By our clock.
-    pub(crate) sent: i64,
-    pub(crate) received: i64,
-    /// By the clock of the node, at some moment between the two; `None` if it could not be read.
-    pub(crate) node: Option<i64>,
-}
 
 impl Examination {
     /// Collects the facts about `node`, and samples its clock for the time of `watch`.
@@ -155,12 +146,11 @@ async fn watch_clock(connection: &mut Connection, watch: Duration) -> Result<Vec
 async fn sample(connection: &mut Connection) -> Result<Sample, String> {
     let mut question = redis::pipe();
     question.cmd("TIME");
-    let sent_at = SystemClock.now();
+    let sent = now_micros();
     let replies = connection.ask(&question).await?;
-    let received_at = SystemClock.now();
     Ok(Sample {
-        sent: signed(sent_at.as_micros()),
-        received: signed(received_at.as_micros()),
+        sent,
+        received: now_micros(),
         node: replies.first().and_then(micros),
     })
 }
@@ -175,8 +165,4 @@ fn setting(reply: &Value) -> Option<String> {
 fn micros(reply: &Value) -> Option<i64> {
     let (seconds, micros): (i64, i64) = from_redis_value(reply.clone()).ok()?;
     seconds.checked_mul(1_000_000)?.checked_add(micros)
-}
-
-fn signed(micros: u64) -> i64 {
-    i64::try_from(micros).unwrap_or(i64::MAX)
 }

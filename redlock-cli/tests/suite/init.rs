@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use redlock_tests::{Server, Servers};
@@ -682,6 +684,72 @@ fn what_a_client_writes_in_between_is_not_written_over() {
     }
 }
 
+#[test]
+fn a_record_that_another_init_overwrites_is_noticed() {
+    let servers = unvouched(3);
+    let mut order: Vec<&Server> = servers.iter().collect();
+    // That of the writes.
+    order.sort_by_key(|server| run_id(server));
+    let (first, last) = (order[0], order[2]);
+    let other = record_of(first, now_ms(first), "120000:250:60000");
+    let (target, command) = (name(first), format!("SET redlock:guard {other}"));
+    let way = watched_way_to(last, "force", move || {
+        tell(&target, &command);
+        true
+    });
+    let ended = init(&[first.url(), order[1].url(), way], &["--force"]);
+    ended.expect_code(1);
+    assert_told(&ended, first, "failed: the record was overwritten");
+    assert_told(&ended, first, "max TTL 2m");
+    assert_told(&ended, order[1], "written: its vote counts now");
+}
+
+#[test]
+fn an_init_that_comes_while_another_one_writes_the_same_waits_for_it() {
+    let servers = unvouched(3);
+    guard(&servers[0], now_ms(&servers[0]), SETTINGS);
+    let writes: Vec<_> = servers[1..]
+        .iter()
+        .map(|server| {
+            let record = record_of(server, now_ms(server), SETTINGS);
+            (name(server), format!("SET redlock:guard {record}"))
+        })
+        .collect();
+    let looks = AtomicUsize::new(0);
+    let way = watched_way_to(&servers[2], "look", move || {
+        // At the second look, the other one goes on.
+        if looks.fetch_add(1, Ordering::Relaxed) == 1 {
+            writes
+                .iter()
+                .for_each(|(target, command)| tell(target, command));
+        }
+        true
+    });
+    let ended = init(&[servers[0].url(), servers[1].url(), way], &[]);
+    ended.expect_code(0);
+    assert_told(
+        &ended,
+        &servers[1],
+        "nothing to do: a record, its vote counts",
+    );
+}
+
+#[test]
+fn nothing_is_written_when_a_clock_is_outside_of_the_window() {
+    let servers = Servers::start_with_clocks(3);
+    servers.iter().for_each(Server::disown);
+    servers[1].step_clock(10_000_000);
+    let told = "refused: its clock is ";
+    expect_refusal(&servers.urls(), &servers, &EACH_MODE, told);
+    let ended = init(&servers.urls(), &[]);
+    assert_told(&ended, &servers[1], "s ahead of the median of the nodes (±");
+    assert_told(&ended, &servers[1], "outside of the window of 250 ms");
+    assert_told(&ended, &servers[0], "not written: there is no record");
+    // Within the window, it may be off.
+    servers[1].step_clock(0);
+    init(&servers.urls(), &["--window=1h"]).expect_code(0);
+}
+
 const SETTINGS: &str = "60000:250:60000";
 
 /// A quarantine of 4 s.
@@ -789,38 +857,63 @@ fn holding(urls: &[String]) -> std::process::Command {
     command
 }
 
-/// The URL of a way to `server` that is watched for the first message in which `word` stands. Before that
-/// goes on, the server gets `command`; if there is none, the way ends there.
+/// The URL of a way to `server` that is watched for a message in which `word` stands. Before that goes on, the server gets
+/// `command`; if there is none, the way ends there.
 fn way_to(server: &Server, word: &'static str, command: Option<&'static str>) -> String {
+    let target = name(server);
+    watched_way_to(server, word, move || {
+        if let Some(command) = command {
+            tell(&target, command);
+        }
+        command.is_some()
+    })
+}
+
+/// The URL of a way to `server` that is watched for messages in which `word` stands. Before each goes on, `hook` is called; if it
+/// returns `false`, the way ends there.
+fn watched_way_to(
+    server: &Server,
+    word: &'static str,
+    hook: impl Fn() -> bool + Send + Sync + 'static,
+) -> String {
     let target = name(server);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
+    let hook = Arc::new(hook);
     thread::spawn(move || {
-        let (mut client, _) = listener.accept().unwrap();
-        let mut node = TcpStream::connect(&target).unwrap();
-        let (mut answers, mut back) = (node.try_clone().unwrap(), client.try_clone().unwrap());
-        thread::spawn(move || std::io::copy(&mut answers, &mut back));
-        let argument = format!("\r\n{word}\r\n");
-        let mut buffer = [0; 65_536];
-        while let Ok(count @ 1..) = client.read(&mut buffer) {
-            let message = &buffer[..count];
-            let mut windows = message.windows(argument.len());
-            if windows.any(|window| window == argument.as_bytes()) {
-                let Some(command) = command else {
-                    break;
-                };
-                let mut other = TcpStream::connect(&target).unwrap();
-                write!(other, "{command}\r\n").unwrap();
-                let mut answer = [0; 5];
-                other.read_exact(&mut answer).unwrap();
-                assert_eq!(&answer, b"+OK\r\n");
-            }
-            node.write_all(message).unwrap();
+        for client in listener.incoming().flatten() {
+            let (target, hook) = (target.clone(), Arc::clone(&hook));
+            thread::spawn(move || go(client, &target, word, &*hook));
         }
-        let _closed = client.shutdown(std::net::Shutdown::Both);
-        let _closed = node.shutdown(std::net::Shutdown::Both);
     });
     url
+}
+
+fn go(mut client: TcpStream, target: &str, word: &str, hook: &dyn Fn() -> bool) {
+    let mut node = TcpStream::connect(target).unwrap();
+    let (mut answers, mut back) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+    thread::spawn(move || std::io::copy(&mut answers, &mut back));
+    let argument = format!("\r\n{word}\r\n");
+    let mut buffer = [0; 65_536];
+    while let Ok(count @ 1..) = client.read(&mut buffer) {
+        let message = &buffer[..count];
+        let mut windows = message.windows(argument.len());
+        if windows.any(|window| window == argument.as_bytes()) && !hook() {
+            break;
+        }
+        node.write_all(message).unwrap();
+    }
+    let _closed = client.shutdown(std::net::Shutdown::Both);
+    let _closed = node.shutdown(std::net::Shutdown::Both);
+}
+
+/// Sends a command to the server with this name, over a connection of its own.
+fn tell(target: &str, command: &str) {
+    let mut other = TcpStream::connect(target).unwrap();
+    write!(other, "{command}\r\n").unwrap();
+    let mut answer = [0; 5];
+    other.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
 }
 
 fn init(urls: &[String], options: &[&str]) -> Ended {

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::clock::median;
 use super::duration;
 use super::guard_record::Settings;
 use super::recovery::quorum;
@@ -36,7 +37,7 @@ pub type Look = Result<Site, Obstacle>;
 impl Plan {
     pub fn new(names: &[String], looks: &[Look], wanted: Wanted, mode: Mode) -> Self {
         let settings = wanted.settings;
-        let faults = faults(names, looks, mode);
+        let faults = faults(names, looks, settings, mode);
         if faults.iter().any(Option::is_some) {
             let is_away = looks
                 .iter()
@@ -252,7 +253,7 @@ const AT_LEAST: &str =
     "--max-ttl, --window and --step-back are at least those that the clients have had";
 
 /// For each node, why it prevents all writes, whatever the records are.
-fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
+fn faults(names: &[String], looks: &[Look], settings: Settings, mode: Mode) -> Vec<Option<String>> {
     let present = looks.iter().flatten().count();
     let enough = mode == Mode::Repair && present >= quorum(looks.len());
     let fault = |(number, look): (usize, &Look)| match look {
@@ -265,9 +266,21 @@ fn faults(names: &[String], looks: &[Look], mode: Mode) -> Vec<Option<String>> {
                 other.is_some_and(|other| other.run_id() == site.run_id())
             });
             twin.map(|(name, _)| format!("the same server as {name}, or one of them claims to be the other: name each server once"))
+                .or_else(|| clock_fault(site, looks, settings))
         }
     };
     looks.iter().enumerate().map(fault).collect()
+}
+
+/// What is wrong with the clock of the node, if it certainly is. Whoever sets it right later steps it, maybe during a quarantine.
+fn clock_fault(site: &Site, looks: &[Look], settings: Settings) -> Option<String> {
+    let offsets = looks.iter().flatten().filter_map(Site::clock_offset);
+    let off = site.clock_offset()?.minus(median(offsets.collect())?);
+    let window = Duration::from_millis(settings.window_ms);
+    off.surely_leaves(window).then(|| {
+        let window = duration::in_words(window);
+        format!("its clock is {off}, outside of the window of {window}: set its clock, run NTP")
+    })
 }
 
 /// Why this node prevents the writes of a first start. `None` if it does not prevent them.

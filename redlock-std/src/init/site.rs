@@ -7,6 +7,7 @@ use redis::{Pipeline, Value, from_redis_value};
 use redlock_core::GUARD_KEY;
 
 use super::Mode;
+use super::clock::{Estimate, Sample, now_micros};
 use super::connection::{Connection, Node, in_words};
 use super::duration;
 use super::guard_record::{GuardRecord, Settings, Standing};
@@ -22,6 +23,7 @@ pub struct Site {
     value: Vec<u8>,
     there: There,
     may_have_forgotten: bool,
+    clock: Sample,
 }
 
 /// Why a node cannot be written to.
@@ -47,11 +49,13 @@ impl Site {
         let mut connection = node.connect().await.map_err(Obstacle::Away)?;
         let mut questions = Question::default().script("look");
         Info::ask(&mut questions);
+        let sent = now_micros();
         let replies = connection.ask(&questions).await.map_err(Obstacle::Away)?;
-        Self::read(connection, &replies).map_err(Obstacle::Unfit)
+        Self::read(connection, &replies, sent).map_err(Obstacle::Unfit)
     }
 
-    fn read(connection: Connection, replies: &[Value]) -> Result<Self, String> {
+    fn read(connection: Connection, replies: &[Value], sent: i64) -> Result<Self, String> {
+        let received = now_micros();
         let (answer, infos) = replies.split_first().ok_or("no answer")?;
         let (info, _) = Info::read(infos).ok_or("no answer")?;
         let info = info?;
@@ -73,7 +77,20 @@ impl Site {
             value: answer.value,
             there: answer.there,
             may_have_forgotten: answer.outcome == "forgot",
+            clock: Sample {
+                sent,
+                received,
+                node: i64::try_from(answer.now_ms.saturating_mul(1_000)).ok(),
+            },
         })
+    }
+
+    /// By how much the clock of the node is ahead of ours.
+    pub fn clock_offset(&self) -> Option<Estimate> {
+        let offset = self.clock.offset()?;
+        // The node has rounded its time to whole milliseconds.
+        let error = offset.error.saturating_add(1_000);
+        Some(Estimate { error, ..offset })
     }
 
     pub fn run_id(&self) -> &str {
@@ -256,6 +273,7 @@ struct Answer {
     kind: String,
     value: Vec<u8>,
     there: There,
+    now_ms: u64,
 }
 
 impl Answer {
@@ -278,6 +296,7 @@ impl Answer {
             kind,
             value,
             there,
+            now_ms,
         })
     }
 }
