@@ -43,8 +43,9 @@ use crate::{duration, exit, output};
 ///
 /// If every node has a correct record with these settings, there is nothing to do: exit code 0 if every vote
 /// counts, and 2 if a quarantine is not over. Otherwise, if a requirement is not met, nothing is written, and the line of each node says why. If a node has lost
-/// its record, the next fenced acquire that a quorum of nodes answers restores it. The vote of the node
-/// counts one quarantine later.
+/// its record, the next fenced acquire that a quorum of nodes answers restores it, unless the process ends before it
+/// is connected to this node: "redlock run --fenced KEY -- sleep 2" is long enough. The vote of the node counts one
+/// quarantine later.
 ///
 /// In three states, clients cannot restore the records. "redlock doctor" names these states. Then run
 /// "redlock init --repair".

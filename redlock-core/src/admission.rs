@@ -237,31 +237,39 @@ impl Admission {
         let is_checked_by_client = !FENCES || conditions.obeys_record || self.keeps_record;
         let may_lack_evicted =
             self.could_evict && conditions.refuse_eviction && is_checked_by_client;
-        if !may_lack_evicted && (!conditions.restart_guard || is_vouched) {
-            return Ok(());
-        }
+        let may_lack_restarted = conditions.restart_guard && !is_vouched;
+        let left = |began_at: u64, longest_ms: u32| {
+            let drift = drift_micros(longest_ms, conditions.drift_ppm);
+            let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
+            quarantine.saturating_sub(since(began_at, now))
+        };
         // A fenced client waits until the fences that the node may have evicted are too old, not only the leases.
         #[cfg(any(feature = "fence", feature = "mock"))]
-        let longest_ms = match may_lack_evicted {
-            true => longest_ms.max(conditions.quarantine_ms),
-            false => longest_ms,
+        let evicted_ms = longest_ms.max(conditions.quarantine_ms);
+        #[cfg(not(any(feature = "fence", feature = "mock")))]
+        let evicted_ms = longest_ms;
+        // Each wait counts only for the clients that it is for: a restart says nothing about evicted keys.
+        let evicted = if may_lack_evicted {
+            left(self.could_evict_until, evicted_ms)
+        } else {
+            0
         };
-        let drift = drift_micros(longest_ms, conditions.drift_ppm);
-        let quarantine = (u64::from(longest_ms) * 1_000).saturating_add(drift);
-        let mut age = since(self.began_at, now);
-        if may_lack_evicted {
-            age = age.min(since(self.could_evict_until, now));
-        }
-        if age >= quarantine {
+        let restarted = if may_lack_restarted {
+            left(self.began_at, longest_ms)
+        } else {
+            0
+        };
+        let longer = evicted.max(restarted);
+        if longer == 0 {
             return Ok(());
         }
         // Rounded up: a client that retries then gets the vote.
-        let left_ms = millis((quarantine - age).saturating_add(999));
-        Err(if may_lack_evicted {
+        let left_ms = millis(longer.saturating_add(999));
+        Err(if evicted >= restarted {
             Denial::Evicted { left_ms }
         } else {
             Denial::Restarted {
-                ago_ms: millis(age),
+                ago_ms: millis(since(self.began_at, now)),
                 left_ms,
             }
         })
@@ -445,6 +453,34 @@ mod tests {
             left_ms: 11_000,
         };
         assert_eq!(denial, Err(restarted));
+    }
+
+    #[test]
+    fn a_restart_long_after_a_change_of_the_policy_counts_as_a_restart_and_only_for_the_guard() {
+        let evicts = NodeInfo {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        let mut admission = met(evicts, at(0));
+        admission.record(Some(node(1, 1_000)), at(100));
+        admission.record(Some(node(2, 0)), at(1_000));
+        let strict = VoteConditions {
+            refuse_eviction: true,
+            obeys_record: true,
+            ..GUARDED
+        };
+        let restarted = Denial::Restarted {
+            ago_ms: 0,
+            left_ms: 11_000,
+        };
+        let denial = admission.check(acquire(strict), at(1_000));
+        assert_eq!(denial, Err(restarted));
+        // Its disk has kept the keys, as the client knows.
+        let durable = VoteConditions {
+            restart_guard: false,
+            ..strict
+        };
+        assert_eq!(admission.check(acquire(durable), at(1_000)), Ok(()));
     }
 
     /// Only the uptime and the record tell how old it is. The change of its policy says nothing about that.

@@ -165,8 +165,9 @@ impl AcquireError {
         }
     }
 
-    /// Returns whether no wait changes this, but a change of the configuration does: so many nodes refuse the login, the TTL or the
-    /// rules of this client that the others are no quorum. [`acquire`](crate::Redlock::acquire) returns such an error at once.
+    /// Returns whether so many nodes refuse the login, the TTL or the rules of this client that the others are no quorum. As a rule,
+    /// only an operator can change that, so [`acquire`](crate::Redlock::acquire) returns such an error at once. A program that may
+    /// start before the user is created on the servers tries again.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
         let Self::Nodes(error) = self else {

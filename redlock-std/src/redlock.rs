@@ -497,8 +497,8 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// The [`AcquireError`] of the last round. No wait helps if a majority of the nodes refuses the login, the TTL or the rules of this
-    /// client, so this ends it at once: [`AcquireError::is_misconfigured`]. If there was no round:
+    /// The [`AcquireError`] of the last round. If a majority of the nodes refuses the login, the TTL or the rules of this client, the
+    /// wait ends with the round that hears so, because as a rule only an operator can change that: [`AcquireError::is_misconfigured`]. If there was no round:
     ///
     /// - [`AcquireError::HeldHere`] if the turn of this task did not come in time, although a quorum of nodes answers;
     /// - [`AcquireError::NotAsked`] if too many acquires or extensions of other tasks were ahead, or if no quorum of

@@ -227,7 +227,7 @@ fn nothing(info: Option<&Info>, records: Records) -> String {
 fn cure(records: Records, sight: Sight) -> String {
     match records.recovery.cure(sight) {
         Cure::Wait(settings) => format!(
-            "the next fenced acquire that a quorum answers restores it, and its vote counts {} later: wait",
+            "the next fenced acquire that a quorum and this node answer restores it, and its vote counts {} later: wait",
             duration::in_words(settings.quarantine())
         ),
         Cure::MoreNodes => {
@@ -236,7 +236,9 @@ fn cure(records: Records, sight: Sight) -> String {
             } else {
                 "bring the other nodes back"
             };
-            format!("{condition}: then the next fenced acquire that a quorum answers restores it")
+            format!(
+                "{condition}: then the next fenced acquire that a quorum and this node answer restores it"
+            )
         }
         Cure::Repair => format!("no client may restore it: run {REPAIR}"),
     }

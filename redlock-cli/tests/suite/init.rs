@@ -79,7 +79,7 @@ fn a_node_that_was_flushed_while_a_lease_is_out_gets_its_vote_back_from_clients_
     let holder = holder(&servers);
     let _: () = servers[1].query(&["FLUSHALL"]).unwrap();
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why = "refused: no record: the next fenced acquire that a quorum answers restores it, and its vote \
+    let why = "refused: no record: the next fenced acquire that a quorum and this node answer restores it, and its vote \
                counts 1 min 2 s later";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "there is a record, its vote counts");
@@ -98,7 +98,7 @@ fn nodes_that_restarted_empty_while_a_lease_is_out_get_their_votes_back_from_cli
         assert_told(
             &ended,
             server,
-            "refused: no record: the next fenced acquire that a quorum answers restores it",
+            "refused: no record: the next fenced acquire that a quorum and this node answer restores it",
         );
     }
     expect_held(&servers.urls(), holder);
@@ -449,6 +449,24 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
         // What it asks for is enough.
         let least: Vec<&str> = least.split(' ').collect();
         repair(&servers.urls(), &least);
+    }
+}
+
+/// Fences may be as far ahead of the clocks as the old window, and the clocks may be set back by as much as the old limit.
+#[test]
+fn a_repair_does_not_narrow_the_window_although_the_quarantine_is_longer() {
+    for narrow in ["--window=1ms", "--step-back=0s"] {
+        let servers = unvouched(3);
+        guard(&servers[0], 0, SETTINGS);
+        guard(&servers[1], 0, SETTINGS);
+        let ended = expect_no_write(
+            &servers.urls(),
+            &servers,
+            &["--repair", "--max-ttl=2m", narrow],
+        );
+        let why = "refused: has a record with a longer window or step back (max TTL 1m";
+        assert_told(&ended, &servers[1], why);
+        ended.expect_stderr("give at least --max-ttl=1m --window=250ms --step-back=1m; or stop");
     }
 }
 

@@ -374,6 +374,9 @@ fn key_and_token_are_in_the_command_s_environment_and_the_token_nowhere_else() {
     let stdout = holder.stdout();
     let (key, token) = stdout.lines().next().unwrap().rsplit_once(' ').unwrap();
     assert_eq!(key, "dock 7");
+    eventually("the acquire has reached this server too", || {
+        servers[0].query::<usize>(&["EXISTS", "dock 7"]).unwrap() == 1
+    });
     let bytes: Vec<u8> = servers[0].query(&["GET", "dock 7"]).unwrap();
     let on_the_node: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(token, on_the_node);

@@ -227,6 +227,21 @@ impl Plan {
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
+        // Fences that are as far ahead as these settings allow were given out.
+        let is_wider = |found: Settings| {
+            found.window_ms > settings.window_ms || found.step_back_ms > settings.step_back_ms
+        };
+        if is_wider(least) {
+            let faults = record_faults(
+                looks,
+                "has a record with a longer window or step back",
+                is_wider,
+            );
+            let advice = format!(
+                ": if all clocks are set back, fences may be lower than those of the old settings; {when_stopped}"
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
         None
     }
 
@@ -308,11 +323,11 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
     }
     let cure = match recovery.cure(there.sight()) {
         Cure::Wait(own) => format!(
-            "the next fenced acquire that a quorum answers restores it, and its vote counts {} later",
+            "the next fenced acquire that a quorum and this node answer restores it, and its vote counts {} later",
             duration::in_words(own.quarantine())
         ),
         Cure::MoreNodes => {
-            "bring the other nodes back: then the next fenced acquire that a quorum answers restores it"
+            "bring the other nodes back: then the next fenced acquire that a quorum and this node answer restores it"
                 .to_owned()
         }
         Cure::Repair => format!("no client restores it: run {REPAIR}"),

@@ -98,6 +98,7 @@ impl Actor {
             let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
             };
+            let mut was_untrusted = false;
             let kind = match connected {
                 Ok(Connected {
                     link,
@@ -129,16 +130,18 @@ impl Actor {
                     }
                     kind
                 }
-                Err(NotConnected { kind, was_late }) => {
-                    if was_late {
+                Err(error) => {
+                    if error.was_late {
                         limit.was_late();
                     }
-                    kind
+                    was_untrusted = error.was_untrusted;
+                    error.kind
                 }
             };
             // If the node is hostile, calls do not cause a reconnect: acquires that are sent on such a connection leave
-            // releases that wait.
-            let probe_at = (!kind.is_violation()).then(|| Instant::now() + jittered(PROBE_DELAY));
+            // releases that wait, and the certificates that it shows take time of the thread.
+            let is_hostile = kind.is_violation() || was_untrusted;
+            let probe_at = (!is_hostile).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
             known = Some(kind);
             if self.pause(jittered(backoff)).await.is_break() {
@@ -531,7 +534,7 @@ impl<'a> Session<'a> {
                 releases.push_back(call);
             }
         }
-        self.queue.push_front(releases.into_iter());
+        self.queue.adopt(releases);
     }
 }
 
@@ -594,9 +597,16 @@ impl Postponed {
         }
         self.timer = None;
         let now = Instant::now();
-        self.calls.retain(|call| !call.is_pointless(now));
-        let count = self.calls.len().min(MAX_BATCH);
-        self.calls.drain(..count).collect()
+        let mut calls = Vec::new();
+        // Not those behind them: they may be very many.
+        while calls.len() < MAX_BATCH
+            && let Some(call) = self.calls.pop_front()
+        {
+            if !call.is_pointless(now) {
+                calls.push(call);
+            }
+        }
+        calls
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct Call {
     ttl: Duration,
     /// Whether it was written to a connection.
     is_written: bool,
+    /// If it takes the place of a release: since when its time counts.
+    rest_since: Option<Instant>,
     reply: Option<oneshot::Sender<Result<Answer, CallError>>>,
     /// Ends the commands of the caller.
     stop: Option<Stop>,
@@ -126,6 +128,7 @@ impl Call {
             pointless_at,
             ttl,
             is_written: false,
+            rest_since: None,
             reply: None,
             stop: None,
             room: None,
@@ -136,8 +139,10 @@ impl Call {
     /// Has the queue treat the call like a release: with [`Options::min_hold`](redlock_core::Options::min_hold), the end of a lease is
     /// an extension. The key lives for `ttl` at most without it.
     pub(crate) fn in_place_of_a_release(mut self, ttl: Duration) -> Self {
+        let now = Instant::now();
         self.is_release = true;
-        self.pointless_at = Instant::now() + ttl.saturating_add(OVERDUE);
+        self.rest_since = Some(now);
+        self.pointless_at = now + ttl.saturating_add(OVERDUE);
         self.ttl = ttl;
         self
     }
@@ -231,6 +236,24 @@ impl Call {
             self.pointless_at = self.pointless_at.min(Instant::now() + self.ttl);
         }
         self.is_written = true;
+        self.shorten_rest();
+    }
+
+    /// An extension that takes the place of a release, and is written late or again, is for the time that is left. The node may have
+    /// executed it before, and only its answer was lost.
+    fn shorten_rest(&mut self) {
+        let command = self.command();
+        let (Some(since), Verb::Extend { ttl_ms, conditions }) = (self.rest_since, command.verb)
+        else {
+            return;
+        };
+        let passed_ms = u32::try_from(since.elapsed().as_millis()).unwrap_or(u32::MAX);
+        let left_ms = ttl_ms.saturating_sub(passed_ms).max(1);
+        let shorter = Command::adopt(command.key, command.token, left_ms, conditions);
+        let shorter = (&shorter.with_proposal(command.proposal)).into();
+        self.command = shorter;
+        // Only whole milliseconds are taken off: the key lives no shorter than it must.
+        self.rest_since = Some(since + Duration::from_millis(passed_ms.into()));
     }
 
     /// Whether this is a release, or takes the place of one.
@@ -326,5 +349,32 @@ fn add_joined(cmd: &mut Cmd, prefix: &str, bytes: &[u8]) {
     for piece in [prefix.as_bytes(), bytes] {
         let written = word.write_all(piece);
         debug_assert!(written.is_ok(), "it is written to memory");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redlock_core::Token;
+
+    use super::*;
+
+    /// With `min_hold`. The node may have executed it before, and its answer was lost.
+    #[test]
+    fn an_extension_in_place_of_a_release_that_is_written_late_or_again_is_for_the_time_that_is_left()
+     {
+        let second = Duration::from_secs(1);
+        let token = Token::from_bytes([1; Token::LEN]);
+        let rest = Command::extend(b"dock-7", &token, 6_000);
+        let mut call = Call::new(&rest, second, second).in_place_of_a_release(second);
+        for (passed, left_ms) in [(2, 3_000..=4_000), (3, 1..=1_000), (5, 1..=1)] {
+            let since = call.rest_since.unwrap();
+            call.rest_since = Some(since.checked_sub(second * passed).unwrap());
+            call.write();
+            let Verb::Extend { ttl_ms, .. } = call.command().verb else {
+                panic!("it is an extension");
+            };
+            // What the test itself takes is taken off too.
+            assert!(left_ms.contains(&ttl_ms), "{ttl_ms}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::driver::Driver;
 use super::error::{TransportError, in_words};
 use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
-use super::socket::Socket;
+use super::socket::{Socket, Stream};
 
 /// A connection, and the future that moves its bytes.
 ///
@@ -42,6 +42,8 @@ pub(crate) struct NotConnected {
     pub(crate) kind: TransportError,
     /// Whether the node accepted the connection, but the rest took too long.
     pub(crate) was_late: bool,
+    /// Whether the TLS handshake failed: the next one may take as much of the thread, see `tls/verifier.rs`.
+    pub(crate) was_untrusted: bool,
 }
 
 impl Link {
@@ -61,17 +63,29 @@ impl Link {
         let socket = socket.map_err(|kind| NotConnected {
             kind,
             was_late: false,
+            was_untrusted: false,
         })?;
-        match timeout(limit, Self::prepare(socket, address, credit)).await {
-            Ok(connected) => connected.map_err(|kind| NotConnected {
+        let prepared = async {
+            let stream = Self::secure(socket, address, &credit).await;
+            let stream = stream.map_err(|kind| NotConnected {
                 kind,
                 was_late: false,
-            }),
-            Err(_elapsed) => Err(NotConnected {
+                was_untrusted: address.is_tls(),
+            })?;
+            let connected = Self::prepare(stream, address, credit).await;
+            connected.map_err(|kind| NotConnected {
+                kind,
+                was_late: false,
+                was_untrusted: false,
+            })
+        };
+        timeout(limit, prepared).await.unwrap_or_else(|_elapsed| {
+            Err(NotConnected {
                 kind: no_connection_within(limit),
                 was_late: true,
-            }),
-        }
+                was_untrusted: false,
+            })
+        })
     }
 
     /// Connects and logs in, without a timeout.
@@ -79,16 +93,17 @@ impl Link {
     pub(crate) async fn open(address: &Address) -> Result<Self, TransportError> {
         let credit = Credit::new();
         let socket = Socket::open(address, &credit).await?;
-        Self::log_in(socket, address, credit).await
+        let stream = Self::secure(socket, address, &credit).await?;
+        Self::log_in(stream, address, credit).await
     }
 
     /// Logs in, loads the scripts, and asks for the identity of the node.
     async fn prepare(
-        socket: Socket,
+        stream: Box<dyn Stream>,
         address: &Address,
         credit: Arc<Credit>,
     ) -> Result<Connected, TransportError> {
-        let mut link = Self::log_in(socket, address, credit).await?;
+        let mut link = Self::log_in(stream, address, credit).await?;
         let mut setup = redis::pipe();
         let of_lines = Script::QUEUED.into_iter().chain(Script::FENCED_QUEUED);
         for script in Script::PLAIN
@@ -109,16 +124,25 @@ impl Link {
         })
     }
 
-    async fn log_in(
+    /// Does the TLS handshake if the address needs one.
+    async fn secure(
         socket: Socket,
         address: &Address,
-        credit: Arc<Credit>,
-    ) -> Result<Self, TransportError> {
+        credit: &Credit,
+    ) -> Result<Box<dyn Stream>, TransportError> {
         let stream = socket.secured(address).await;
-        let stream = stream.map_err(|error| why(&error, &credit))?;
+        let stream = stream.map_err(|error| why(&error, credit))?;
         // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
         // TLS does.
         credit.settle(0)?;
+        Ok(stream)
+    }
+
+    async fn log_in(
+        stream: Box<dyn Stream>,
+        address: &Address,
+        credit: Arc<Credit>,
+    ) -> Result<Self, TransportError> {
         // Rounds have timeouts of their own, so a slow command is not an error.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)

@@ -1,5 +1,6 @@
 //! Pending commands for one node, drained by its actor, and what is known about the node.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, PoisonError};
@@ -52,6 +53,8 @@ struct State {
     longest_timeout: Duration,
     /// Since when the node has been connected and has answered, or has not.
     reach: Reach,
+    /// When the waiting calls were looked through last, for those that are pointless.
+    pruned_at: Option<Instant>,
 }
 
 /// Whether the node is reached.
@@ -127,6 +130,7 @@ impl Queue {
                     is_connected: false,
                     error: None,
                 },
+                pruned_at: None,
             }),
             admission: RwLock::new(Admission::new()),
             closed: Notify::new(),
@@ -179,6 +183,11 @@ impl Queue {
         for call in calls.rev() {
             state.waiting.push_front(call);
         }
+    }
+
+    /// Queues releases that no caller waits for.
+    pub(crate) fn adopt(&self, releases: VecDeque<Call>) {
+        self.lock().waiting.adopt(releases);
     }
 
     /// Returns the next calls to send, at most `most`. Returns `None` if there are none; then `actor` is woken when there
@@ -322,7 +331,7 @@ impl Queue {
             kind: kind.clone(),
             probe_at,
         };
-        state.fail_waiting(kind, |_| true);
+        state.fail_all(kind);
         drop(state);
         self.lost(was_up, kind);
         if is_first {
@@ -350,7 +359,7 @@ impl Queue {
         let mut state = self.lock();
         state.status = Status::Ended;
         let was_up = state.reach(Some(&TransportError::RuntimeGone));
-        state.fail_waiting(&TransportError::RuntimeGone, |_| true);
+        state.fail_all(&TransportError::RuntimeGone);
         state.lost += state.queued_releases();
         state.waiting.clear();
         let is_closed = state.is_closed;
@@ -384,8 +393,7 @@ impl Queue {
         if !state.is_closed {
             return false;
         }
-        let now = Instant::now();
-        state.waiting.retain_mut(|call| !call.is_pointless(now));
+        state.prune();
         state.waiting.is_empty()
     }
 
@@ -426,9 +434,7 @@ impl Queue {
 
     /// Removes releases whose key has expired.
     pub(crate) fn prune(&self) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        state.waiting.retain_mut(|call| !call.is_pointless(now));
+        self.lock().prune();
     }
 
     /// Registers `actor`, to be woken when there is something to send or the queue is closed.
@@ -549,6 +555,27 @@ impl State {
     fn queued_releases(&self) -> usize {
         // Without the reference of the queue itself.
         Arc::strong_count(&self.releases) - 1
+    }
+
+    /// Removes calls that are pointless. If very many wait, at most once a second, because that takes a while.
+    fn prune(&mut self) {
+        const MANY: usize = 1 << 12;
+        const PAUSE: Duration = Duration::from_secs(1);
+
+        let now = Instant::now();
+        let is_early = self.pruned_at.is_some_and(|at| now < at + PAUSE);
+        if !(is_early && self.waiting.len() > MANY) {
+            self.pruned_at = Some(now);
+            self.waiting.retain_mut(|call| !call.is_pointless(now));
+        }
+    }
+
+    /// Fails all waiting calls. Releases stay queued.
+    fn fail_all(&mut self, kind: &TransportError) {
+        self.waiting.fail(|call| {
+            let failure = Failure::Transport(kind.clone());
+            call.answer(Err(CallError::unsent(failure)));
+        });
     }
 
     /// Fails the waiting calls that `fails` selects. Releases stay queued.

@@ -16,6 +16,8 @@ pub(crate) struct Waiting {
     releases: VecDeque<Call>,
     /// Also commands that must not overtake one of them.
     acquires: VecDeque<Call>,
+    /// Releases that no caller waits for, of acquires that have left. There may be a million, so they are looked at rarely.
+    orphans: VecDeque<Call>,
     /// The number of commands of each kind, in all classes.
     counts: Counts,
     /// The number of the last queued acquire. The first one has number one.
@@ -63,7 +65,35 @@ impl Waiting {
     /// Requeues a call at the front of its class.
     pub(crate) fn push_front(&mut self, call: Call) {
         self.counts.add(&call);
-        self.class_of(&call).push_front(call);
+        if call.is_release() && call.is_abandoned() {
+            self.orphans.push_front(call);
+        } else {
+            self.class_of(&call).push_front(call);
+        }
+    }
+
+    /// Queues releases that no caller waits for.
+    pub(crate) fn adopt(&mut self, mut releases: VecDeque<Call>) {
+        self.counts.releases += releases.len();
+        if self.orphans.is_empty() {
+            self.orphans = releases;
+        } else {
+            self.orphans.append(&mut releases);
+        }
+    }
+
+    /// Removes all calls that a caller may wait for. Releases stay queued, after `fail` has answered them.
+    pub(crate) fn fail(&mut self, mut fail: impl FnMut(&mut Call)) {
+        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+            for mut call in class.drain(..) {
+                fail(&mut call);
+                if call.is_release() {
+                    self.orphans.push_back(call);
+                } else {
+                    self.counts.remove(&call);
+                }
+            }
+        }
     }
 
     /// Removes and returns the first commands, at most `most`.
@@ -73,7 +103,13 @@ impl Waiting {
             return Vec::new();
         }
         let mut calls = Vec::with_capacity(self.len().min(most));
-        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+        let classes = [
+            &mut self.extends,
+            &mut self.releases,
+            &mut self.orphans,
+            &mut self.acquires,
+        ];
+        for class in classes {
             let count = class.len().min(most - calls.len());
             calls.extend(class.drain(..count));
         }
@@ -103,7 +139,13 @@ impl Waiting {
     }
 
     pub(crate) fn retain_mut(&mut self, mut is_kept: impl FnMut(&mut Call) -> bool) {
-        for class in [&mut self.extends, &mut self.releases, &mut self.acquires] {
+        let classes = [
+            &mut self.extends,
+            &mut self.releases,
+            &mut self.orphans,
+            &mut self.acquires,
+        ];
+        for class in classes {
             class.retain_mut(|call| {
                 let is_kept = is_kept(call);
                 if !is_kept {
@@ -130,7 +172,7 @@ impl Waiting {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.extends.len() + self.releases.len() + self.acquires.len()
+        self.extends.len() + self.releases.len() + self.orphans.len() + self.acquires.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
