@@ -33,6 +33,8 @@ pub struct Looks {
     /// The nodes that have called the client since its last look of its own accord, when no quorum had. The lock was not free on a
     /// quorum, or the client would have it.
     outvoted: NodeSet,
+    /// The nodes whose new connection has led to a try since the client's last look of its own accord.
+    reconnected: NodeSet,
 }
 
 /// The nodes that have called since the last try.
@@ -111,6 +113,7 @@ impl Looks {
         was_called: false,
         ahead: None,
         outvoted: NodeSet::EMPTY,
+        reconnected: NodeSet::EMPTY,
     };
 
     pub(crate) const fn was_called(&self) -> bool {
@@ -186,7 +189,12 @@ impl Looks {
                 CALLS_MICROS
             }
             Call::Deputy => pace.turn.saturating_add(AFTER_TURN_MICROS),
-            Call::Reconnected => return Some(0),
+            // A node whose connections break one after the other must not have the client try without end.
+            Call::Reconnected if self.reconnected.contains(node) => return None,
+            Call::Reconnected => {
+                self.reconnected.insert(node);
+                return Some(0);
+            }
         };
         if self.outvoted.contains(node) {
             return None;
@@ -195,9 +203,10 @@ impl Looks {
         Some(within)
     }
 
-    /// The client tries because of `calls`.
+    /// The client tries because of `calls`. If they came from a quorum, as to a deputy, the lock was free on a quorum, and no node was
+    /// outvoted.
     pub fn try_called(&mut self, calls: Calls, pace: &Pace) {
-        if !pace.is_quorum(calls.callers) {
+        if !pace.is_quorum(calls.heeded) {
             self.outvoted.insert_all(calls.heeded);
         }
     }
@@ -205,5 +214,6 @@ impl Looks {
     /// The client looks of its own accord.
     pub const fn look(&mut self) {
         self.outvoted = NodeSet::EMPTY;
+        self.reconnected = NodeSet::EMPTY;
     }
 }

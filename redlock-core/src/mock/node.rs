@@ -642,8 +642,10 @@ impl State {
     /// Sends the calls of `command`, which arrive at `arrives_at`.
     fn deliver(&mut self, command: &OwnedCommand<KeyName>, arrives_at: Instant) {
         let mailbox = command.place.and_then(|place| place.mailbox);
-        if let Some(mailbox) = mailbox.filter(|_| matches!(command.verb, Verb::Acquire { .. })) {
-            // Calls count only behind the reply to the last acquire.
+        let is_waiting = command.place.is_some_and(|place| place.ticket.is_some());
+        let is_acquire = matches!(command.verb, Verb::Acquire { .. });
+        if let Some(mailbox) = mailbox.filter(|_| is_acquire || !is_waiting) {
+            // Calls count only behind the reply to the last acquire, and not for a client that has left.
             self.mail
                 .retain(|mail| mail.mailbox != mailbox || mail.key != Some(command.key));
         }

@@ -266,6 +266,46 @@ fn a_waiter_that_hangs_costs_the_next_one_a_turn_once() {
     }
 }
 
+/// A client outside of the line is faster, and holds the lock for longer than a turn, so that the second client has come in vain once.
+#[test]
+fn a_waiter_that_hangs_costs_a_turn_also_if_the_next_one_has_come_in_vain_before() {
+    for &count in COUNTS {
+        let clock = &MockClock::new();
+        let nodes = &far(clock, count);
+        let client = |number| queued(nodes, clock, number);
+        let served = Served::default();
+        let (mut first, mut faster) = (client(1), client(3));
+        let mut hung = Box::pin(first.acquire(KEY));
+        let until_hang = async {
+            clock.sleep_until(at(ms(100))).await;
+            let hang = clock.sleep_until(at(ms(1_390)));
+            let stopped = select(pin!(hang), &mut hung).await;
+            assert!(matches!(stopped, Either::First(())));
+        };
+        let overtaking = async {
+            // When its first commands arrive, the key has just gone.
+            clock.sleep_until(at(ms(1_000))).await;
+            sleep(clock, Duration::from_micros(1)).await;
+            let lease = faster.try_acquire(KEY).await.unwrap();
+            clock.sleep_until(at(ms(1_400))).await;
+            faster.release(lease).await;
+        };
+        clock.run(join_all(vec![
+            first_holder(client(99), ms(1_000)),
+            waiter(client(2), 2, ms(200), ms(5), &served),
+            Box::pin(until_hang),
+            Box::pin(overtaking),
+        ]));
+        drop(hung);
+        let served = served.borrow();
+        let [(2, second)] = served[..] else {
+            panic!("{served:?}");
+        };
+        let taken = second - ms(1_400);
+        assert!(taken <= TURN + ms(2) + 3 * ROUND_TRIP, "{taken:?}");
+    }
+}
+
 #[test]
 fn a_waiter_that_is_gone_behind_one_that_hangs_costs_no_more_than_the_turn() {
     for (count, options) in worlds() {
@@ -1504,10 +1544,10 @@ fn clients_that_are_told_that_a_free_lock_is_held_look_again_soon() {
     }
 }
 
-/// The first of three nodes calls without end while the lock is held for nine seconds.
+/// The first of three nodes calls, or is connected again, without end while the lock is held for nine seconds.
 #[test]
 fn a_node_that_calls_without_end_does_not_have_the_client_try_more_often() {
-    for call in [Call::Turn, Call::Deputy] {
+    for call in [Call::Turn, Call::Deputy, Call::Reconnected] {
         let clock = &MockClock::new();
         let nodes = far(clock, 3);
         let holder = queued(&nodes, clock, 1);
