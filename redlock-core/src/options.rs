@@ -321,7 +321,7 @@ impl Options {
     }
 
     /// Sets whether [`acquire`](crate::Redlock::acquire) stands in the waiting line of a lock that is held. Default: on. If it is
-    /// off, it retries after random delays. In both cases, a release calls the first client in the line.
+    /// off, it retries after random delays. In both cases, a release calls the first client in the line, unless `min_hold` keeps the lock.
     #[cfg(feature = "queue")]
     #[must_use]
     pub const fn queue(mut self, is_on: bool) -> Self {

@@ -20,7 +20,8 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// die and come back.
 ///
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
-/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles.
+/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles. It keeps lines for three locks at a
+/// time, of at most eleven handles each: the others that wait look again after delays, in no order.
 #[derive(Clone)]
 pub struct MemoryNode {
     name: Arc<str>,

@@ -378,7 +378,9 @@ impl Redlock {
     ///
     /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
     /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
-    /// as a quarantine, is known from the answer to the last acquire. The process can acquire locks if a majority has a vote:
+    /// as a quarantine, is known from the answer to the last acquire. Only an acquire asks a node again whose configuration cost it its
+    /// vote, such as a replica: so a readiness check that keeps requests away should try one while it is not ready, of a key of its
+    /// own. The process can acquire locks if a majority has a vote:
     ///
     /// ```
     /// # fn is_ready(redlock: &redlock_std::Redlock) -> bool {
@@ -479,7 +481,8 @@ impl Redlock {
     /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree; but the
     /// next one or two tasks of the process that holds the lock can go before a task of another process that has waited longer.
     /// A process that died in the line delays no other, and one that hangs delays the others by 25 ms and two node timeouts. Other
-    /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do.
+    /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do, as does an
+    /// `acquire` of a plain lock that begins just after a release. When [`min_hold`](Options::min_hold) ends, nobody is called.
     /// [`Options::queue`] turns the line off. Then, or if the nodes keep no line for this client, the task retries after
     /// random delays. If the votes of its first round were split, it retries as [`try_acquire`](Self::try_acquire) does.
     ///

@@ -68,12 +68,26 @@ async fn pay_once(
 async fn ready<L: Ledger, P: Payments>(State(shop): State<Arc<Shop<L, P>>>) -> impl IntoResponse {
     let nodes = shop.redlock.status();
     let votes = nodes.iter().filter(|node| node.has_vote()).count();
-    let status = match votes > nodes.len() / 2 {
+    // Without requests, nothing else would ask the nodes again whose configuration has cost them their votes.
+    let is_ready = votes > nodes.len() / 2 || can_lock(&shop.redlock).await;
+    let status = match is_ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     let lines: String = nodes.iter().map(|node| format!("{node}\n")).collect();
     (status, lines)
+}
+
+/// Whether a quorum of nodes decides about a lock.
+async fn can_lock(redlock: &Redlock) -> bool {
+    match redlock.try_acquire("readiness").await {
+        Ok(guard) => {
+            guard.release().await;
+            true
+        }
+        // Another server asks just now.
+        Err(error) => error.is_held(),
+    }
 }
 
 /// Why an order was not paid.
