@@ -83,6 +83,8 @@ impl<'a> NetSocket<'a> {
     ///   answered, a later attempt uses the answer. An address that was known for less time than the question took is tried again.
     /// - If an address refuses, or answers nothing within [`TcpNode::connect_timeout`](crate::TcpNode::connect_timeout), the
     ///   next address of the answer is tried, and after the last one, the name is asked for again.
+    /// - A new connection begins with the address that answered last, if the new answer has it. Otherwise a device that calls
+    ///   seldom would begin with an address that is dead, each time.
     /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
     ///   `redis-1.lan:6379 (no address yet): the name has no address: is it right, and is DNS up?`
     ///
@@ -238,6 +240,11 @@ impl Connect for NetSocket<'_> {
             let opened = self.open().await;
             // An attempt that ended while no call waited for it: its time may be over, so the next call tries the next address.
             if was_connecting {
+                // The reset of a host that is gone would delay the next attempt, even a minute later.
+                if self.host.is_some() && opened.is_err() {
+                    forget_reset(&mut self.socket.0);
+                    self.is_closed = true;
+                }
                 return opened;
             }
             let has_more = self.host.as_ref().is_some_and(Host::has_untried_address);
@@ -306,6 +313,10 @@ impl Read for NetSocket<'_> {
 
 impl Write for NetSocket<'_> {
     async fn write(&mut self, bytes: &[u8]) -> Result<usize, tcp::Error> {
+        #[cfg(feature = "dns")]
+        if let Some(host) = &mut self.host {
+            host.is_written(self.remote.addr);
+        }
         self.socket.0.write(bytes).await
     }
 

@@ -101,6 +101,11 @@ pub(super) struct Host<'a> {
     addresses: Addresses,
     /// The index of the address that is tried next. If there is none, the name is asked for again.
     next: usize,
+    /// The address at which a node answered last, and was sent more after its answer. Otherwise a new connection would begin
+    /// with an address that is dead, again and again.
+    proven: Option<IpAddress>,
+    /// A node has answered on the present connection.
+    is_answered: bool,
     /// The answer to a question is outstanding. The call that asked may have been dropped.
     is_asking: bool,
     /// An attempt to connect ended before its question was answered.
@@ -117,6 +122,8 @@ impl<'a> Host<'a> {
             port,
             addresses: Vec::new(),
             next: 0,
+            proven: None,
+            is_answered: false,
             is_asking: false,
             has_cancelled: false,
             asked_at: Instant::MIN,
@@ -161,16 +168,36 @@ impl<'a> Host<'a> {
             if !answer.is_empty() {
                 self.addresses = answer;
             }
+            self.begin_with_proven();
         }
         let address = self.addresses.get(self.next)?;
         self.next += 1;
         Some(IpEndpoint::new(*address, self.port))
     }
 
-    /// Records that a node has answered at the address. The next connection begins with a question: the address may change.
+    /// Moves the proven address to the front, if the name still has it. The others keep their order.
+    fn begin_with_proven(&mut self) {
+        let is_proven = |address: &IpAddress| Some(*address) == self.proven;
+        if let Some(index) = self.addresses.iter().position(is_proven)
+            && let Some(until_proven) = self.addresses.get_mut(..=index)
+        {
+            until_proven.rotate_right(1);
+        }
+    }
+
+    /// Records that a node has answered. The next connection begins with a question: the address may change.
     pub(super) fn has_answered(&mut self) {
         self.next = self.addresses.len();
         self.has_cancelled = false;
+        self.is_answered = true;
+    }
+
+    /// Records that the node at `address` is sent more. After its answer, this proves the address: what refuses the login or is
+    /// no node at all is sent nothing more.
+    pub(super) fn is_written(&mut self, address: IpAddress) {
+        if self.is_answered {
+            self.proven = Some(address);
+        }
     }
 
     /// Ends the attempt. The next one does not wait for the answer to the same question: it is made with the addresses that are
@@ -180,6 +207,7 @@ impl<'a> Host<'a> {
             self.is_asking = false;
             self.has_cancelled = true;
             self.next = 0;
+            self.begin_with_proven();
         } else if is_connecting
             && let Some(answered_at) = self.answered_at
             && answered_at.elapsed() < answered_at.saturating_duration_since(self.asked_at)
@@ -187,5 +215,6 @@ impl<'a> Host<'a> {
             self.next = self.next.saturating_sub(1);
         }
         self.answered_at = None;
+        self.is_answered = false;
     }
 }

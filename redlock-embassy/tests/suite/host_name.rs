@@ -210,8 +210,37 @@ fn an_address_that_accepts_and_ends_each_connection_does_not_hide_the_next() {
     assert_eq!((servers[0].connections(), lan.name_server.asked()), (2, 1));
 }
 
+/// As a host with two interfaces, of which the first is down.
 #[test]
-fn a_new_connection_begins_with_the_first_address_of_a_new_answer() {
+fn a_new_connection_begins_with_the_address_that_answered_last() {
+    for (is_connected_first, expected) in [(false, "--++++++++"), (true, "-+++++++++")] {
+        let (_servers, mut lan) = lan::<1>();
+        lan.cable.delay(ms(5));
+        lan.name_server.answer_with(&[NOBODY, HOST]);
+        let [name] = lan.resolve::<1>();
+        let socket = lan.named_socket(name, 0).close_when_idle(ms(5_000));
+        let nodes = [TcpNode::<_, _>::new(socket, EmbassyClock)];
+        let entropy = SeededEntropy::new(1);
+        let mut lock = Redlock::<_, _, _, 1>::new(nodes, EmbassyClock, entropy, options()).unwrap();
+        let mut results = String::new();
+        for _ in expected.chars() {
+            if is_connected_first {
+                lan.run(connect_quorum(&mut lock));
+            }
+            if let Ok(lease) = lan.run(lock.try_acquire("dock-7")) {
+                results.push('+');
+                lan.run(lock.release(lease));
+            } else {
+                results.push('-');
+            }
+            lan.idle(ms(61_000));
+        }
+        assert_eq!(results, expected, "connected first: {is_connected_first}");
+    }
+}
+
+#[test]
+fn a_new_connection_does_not_begin_with_the_address_after_the_one_that_answered() {
     let (servers, mut lan) = lan::<1>();
     lan.name_server.answer_with(&[HOST, NOBODY]);
     let mut lock = named_lock::<1>(&mut lan, options());
