@@ -52,6 +52,19 @@ fn proposal(world: &World, micros: u64) -> Proposal {
     proposal
 }
 
+/// The longest time that a rule of a fleet with this window can have.
+pub(crate) const LONGEST_RULE_MS: u32 = u32::MAX - 4 * 3_600_000 - 1_000;
+
+/// The longest proposal under these rules, of a client that restores a guard record.
+pub(crate) fn longest_proposal(window_ms: u32, rule_ms: u32) -> Proposal {
+    let [window, rule] = [window_ms, rule_ms].map(|millis| ms(millis.into()));
+    let fencing = Fencing::new(window).unwrap();
+    let fencing = fencing.with_max_ttl(rule).unwrap();
+    let fencing = fencing.with_step_back(rule).unwrap();
+    let latest = (1 << 53) - 1;
+    Proposal::new(Fence::from_u64(latest), fencing, latest, true)
+}
+
 fn fenced() -> Options {
     one_round().fenced(Fencing::default()).unwrap()
 }
@@ -346,39 +359,53 @@ fn a_late_release_burns_its_fence() {
     );
 }
 
+/// The longest commands of the rules that the README names, and of any rules.
 #[test]
 fn the_send_buffer_takes_what_the_readme_says() {
-    let longest = {
-        let mut longest = proposal(&World::default(), 0);
-        longest.fence = Fence::from_u64((1 << 53) - 1);
-        longest
-    };
-    for len in [10, 20, 64, 99] {
+    for len in [10, 17, 18, 30, 31, 85, 99, 9_000] {
         let key = vec![b'k'; len];
-        let proposal = Some(longest);
-        let command = |ttl_ms| {
-            Command::acquire(&key, A, ttl_ms, VoteConditions::NONE).with_proposal(proposal)
+        let longest = |ttl_ms, proposal| {
+            let mut conditions = VoteConditions::NONE;
+            conditions.restart_guard = true;
+            let commands = [
+                Command::acquire(&key, A, ttl_ms, conditions),
+                Command::extend(&key, A, ttl_ms),
+                Command::adopt(&key, A, ttl_ms, conditions),
+                Command::release(&key, A),
+            ];
+            let call = match proposal {
+                Some(_) => ScriptCall::Hash,
+                None => ScriptCall::Text,
+            };
+            commands.map(|command| {
+                let command = command.with_proposal(proposal);
+                resp::encoded_len(command.arguments(call))
+            })
         };
-        let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Hash));
-        // A fence key has two digits of length from here on, and three a little later.
-        let digits = usize::from(len + 14 > 99);
-        assert_eq!(bytes(command(60_000)), 212 + 2 * len + digits);
-        assert!(bytes(command(u32::MAX)) <= 218 + 2 * len + digits);
-        let release = Command::release(&key, A).with_proposal(proposal);
-        assert_eq!(bytes(release), 169 + 2 * len + digits);
-        let extend = Command::extend(&key, A, 60_000).with_proposal(proposal);
-        assert_eq!(bytes(extend), 224 + 2 * len + digits);
-    }
-    for len in [10, 17, 85] {
-        let key = vec![b'k'; len];
-        let bytes = |command: Command<'_>| resp::encoded_len(command.arguments(ScriptCall::Text));
-        let acquire = |ttl_ms| bytes(Command::acquire(&key, A, ttl_ms, VoteConditions::NONE));
-        let extend = |ttl_ms| bytes(Command::extend(&key, A, ttl_ms));
-        assert_eq!(acquire(99_999), 74 + len);
-        assert_eq!(extend(99_999), 171 + len);
-        assert_eq!(bytes(Command::release(&key, A)), 148 + len);
-        assert!(acquire(u32::MAX) <= 74 + 7 + len);
-        assert!(extend(u32::MAX) <= 171 + 7 + len);
+        let fenced = longest(99_999, Some(longest_proposal(99_999, 99_999)));
+        let plain = longest(99_999, None);
+        let most_fenced = longest(u32::MAX, Some(longest_proposal(3_600_000, LONGEST_RULE_MS)));
+        let most_plain = longest(u32::MAX, None);
+        if len < 86 {
+            assert_eq!(
+                fenced,
+                [221, 226, 233, 171].map(|rest| rest + 2 * len),
+                "{len}"
+            );
+            assert_eq!(plain, [74, 171, 171, 148].map(|rest| rest + len), "{len}");
+        }
+        let limits = [221 + 26, 233 + 18, 233 + 18, 171 + 14].map(|rest| rest + 2 * len);
+        for (bytes, limit) in most_fenced.into_iter().zip(limits) {
+            assert!(bytes <= limit, "{len}: {bytes}");
+        }
+        let limits = [74, 171, 171, 148].map(|rest| rest + 14 + len);
+        for (bytes, limit) in most_plain.into_iter().zip(limits) {
+            assert!(bytes <= limit, "{len}: {bytes}");
+        }
+        let [acquire, _, _, release] = fenced;
+        assert_eq!(acquire + release <= 512, len <= 30, "{len}");
+        let [acquire, _, _, release] = plain;
+        assert_eq!(acquire + release <= 256, len <= 17, "{len}");
     }
     let key = [b'k'; 20];
     let word = Argument::FenceKey(&key);

@@ -417,42 +417,50 @@ fn whatever_a_node_says_between_replies_cannot_do_more_than_end_the_connection()
     }
 }
 
+/// The longest commands of the rules that the README names, and of any rules.
 #[test]
 fn the_send_buffer_takes_what_the_readme_says() {
-    use redlock_core::transport::ScriptCall;
+    use redlock_core::transport::{ScriptCall, VoteConditions};
     use redlock_embassy::resp::encoded_len;
 
-    for len in [10, 20, 64] {
+    for len in [10, 33, 34, 36, 37, 85, 9_000] {
         let key = vec![b'k'; len];
-        let bytes = |command: Command<'_>| encoded_len(command.arguments(ScriptCall::Hash));
-        let waiting = Some(Place::waiting(
-            mailbox().uncallable(),
-            1_800_000_000_000_000,
-            10_000,
-        ));
+        let waiting = Some(Place::waiting(mailbox().uncallable(), Place::NOW, 10_000));
         let left = Some(Place::left(mailbox().uncallable(), 10_000));
-        let (acquire, release) = (acquire_of(&key, A), release_of(&key, A));
-        let [join, back, leave] = [
-            acquire.with_place(waiting),
-            release.with_place(waiting),
-            release.with_place(left),
-        ];
-        assert_eq!(
-            [join, back, leave].map(bytes),
-            [196, 184, 161].map(|rest| rest + 2 * len)
-        );
+        let longest = |ttl_ms, proposal| {
+            let acquire = Command::acquire(&key, A, ttl_ms, VoteConditions::NONE);
+            let release = release_of(&key, A);
+            let commands = [
+                acquire.with_place(waiting),
+                release.with_place(waiting),
+                release.with_place(left),
+            ];
+            commands.map(|command| {
+                let command = command.with_proposal(proposal);
+                encoded_len(command.arguments(ScriptCall::Hash))
+            })
+        };
+        let check = |usual: [usize; 3], most: [usize; 3], table: [usize; 3]| {
+            if len < 86 {
+                assert_eq!(usual, table, "{len}");
+            }
+            for ((bytes, rest), more) in most.into_iter().zip(table).zip([26, 14, 14]) {
+                assert!(bytes <= rest + more, "{len}: {bytes}");
+            }
+        };
+        let usual = longest(99_999, None);
+        let table = [196, 184, 161].map(|rest| rest + 2 * len);
+        check(usual, longest(u32::MAX, None), table);
+        assert_eq!(usual[0] + usual[1] <= 512, len <= 33, "{len}");
         #[cfg(feature = "fence")]
         {
-            use redlock_core::transport::Proposal;
-            use redlock_embassy::{Fence, Fencing};
+            use crate::fence::{LONGEST_RULE_MS, longest_proposal};
 
-            let longest = Fence::from_u64((1 << 53) - 1);
-            let proposal = Some(Proposal::new(longest, Fencing::default(), 0, false));
-            let fenced = [join, back, leave].map(|command| command.with_proposal(proposal));
-            assert_eq!(
-                fenced.map(bytes),
-                [298, 249, 226].map(|rest| rest + 3 * len)
-            );
+            let usual = longest(99_999, Some(longest_proposal(99_999, 99_999)));
+            let most = longest(u32::MAX, Some(longest_proposal(3_600_000, LONGEST_RULE_MS)));
+            let table = [300, 251, 228].map(|rest| rest + 3 * len);
+            check(usual, most, table);
+            assert_eq!(usual[0] + usual[1] <= 768, len <= 36, "{len}");
         }
     }
 }
