@@ -1,4 +1,4 @@
-//! Real stacks of embassy-net, in virtual time: a device and a host with servers, at the two ends of a cable.
+//! Real stacks of embassy-net, in virtual time: a device and hosts with servers, at the ends of a cable.
 
 mod cable;
 mod host;
@@ -58,7 +58,7 @@ pub(crate) struct Lan {
     pub(crate) cable: Rc<Cable>,
     pub(crate) stack: Stack<'static>,
     device: Task<Pin<Box<dyn Future<Output = ()>>>>,
-    host: Host,
+    hosts: Vec<Host>,
     #[cfg(feature = "dns")]
     host_stack: Stack<'static>,
     #[cfg(feature = "dns")]
@@ -81,13 +81,31 @@ pub(crate) fn lan_of<const N: usize>(prefix: u8) -> (&'static [Server<'static>; 
     (servers, lan)
 }
 
+/// `N` hosts in the subnet of the device, with one server each. Returns their addresses.
+pub(crate) fn lan_of_hosts<const N: usize>() -> ([Ipv4Address; N], Lan) {
+    let world = Box::leak(Box::<World>::default());
+    let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
+    let mut lan = Lan::new(world, &[], 24);
+    let mut numbers = 0..;
+    let addresses = servers.each_ref().map(|server| {
+        let number = numbers.next().unwrap();
+        let address = Ipv4Address::new(10, 0, 0, 11 + number);
+        let end = lan.cable.end(Side::neighbor(number));
+        let (stack, runner) = start(Ipv4Cidr::new(address, 24), end);
+        let host = Host::new(stack, Box::pin(drive(runner)), &[server], FIRST_PORT);
+        lan.hosts.push(host);
+        address
+    });
+    (addresses, lan)
+}
+
 impl Lan {
     /// Starts a host with these servers, at one port each.
     fn new(world: &'static World, servers: &[&'static Server<'static>], prefix: u8) -> Self {
         let turn = embassy_time();
         let cable = Rc::<Cable>::default();
-        let (stack, runner) = start(Ipv4Cidr::new(DEVICE, prefix), cable.end(Side::Device));
-        let (host_stack, host_runner) = start(Ipv4Cidr::new(HOST, 24), cable.end(Side::Host));
+        let (stack, runner) = start(Ipv4Cidr::new(DEVICE, prefix), cable.end(Side::DEVICE));
+        let (host_stack, host_runner) = start(Ipv4Cidr::new(HOST, 24), cable.end(Side::HOST));
         let host = Host::new(
             host_stack,
             Box::pin(drive(host_runner)),
@@ -105,7 +123,7 @@ impl Lan {
             cable,
             stack,
             device: Task::new(Box::pin(drive(runner))),
-            host,
+            hosts: vec![host],
             #[cfg(feature = "dns")]
             host_stack,
             #[cfg(feature = "dns")]
@@ -182,6 +200,11 @@ impl Lan {
         self.socket_to::<256>(NOBODY, FIRST_PORT)
     }
 
+    /// A socket for the server of this host, with a send buffer that holds the login.
+    pub(crate) fn socket_of_host(&self, address: Ipv4Address) -> NetSocket<'static> {
+        self.socket_to::<1_024>(address, FIRST_PORT)
+    }
+
     fn socket_to<const TX: usize>(&self, address: Ipv4Address, port: u16) -> NetSocket<'static> {
         let rx = Box::leak(Box::new([0; 128]));
         let tx = Box::leak(Box::new([0; TX]));
@@ -251,7 +274,7 @@ impl Lan {
             for other in &mut self.others {
                 let _runs_forever = other.poll_if_woken();
             }
-            self.host.poll();
+            self.hosts.iter_mut().for_each(Host::poll);
             if let Some(output) = task.poll_if_woken() {
                 return Poll::Ready(output);
             }

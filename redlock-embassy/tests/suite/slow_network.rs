@@ -13,7 +13,7 @@ use redlock_embassy::{
 };
 
 use crate::fleet::one_round;
-use crate::lan::{lan, lan_of};
+use crate::lan::{lan, lan_of, lan_of_hosts};
 use crate::world::*;
 
 /// A lease of ten seconds, one attempt, and this node timeout.
@@ -272,6 +272,43 @@ fn a_node_without_a_host_keeps_the_stack_from_finding_nodes_that_come_after_it()
         let options = one_round().wait(ms(20_000));
         let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
         assert_eq!(lan.run(lock.acquire("dock-7")).is_ok(), is_found);
+    }
+}
+
+/// smoltcp forgets an address after a minute without a packet from it, and asks for one address a second. If this test fails because
+/// the lock is acquired without probes, the README can be shortened.
+#[test]
+fn try_acquire_wins_over_hosts_in_the_own_subnet_after_two_minutes_if_they_are_probed_each_30_s() {
+    for (keep_alive, wins) in [(Some(ms(30_000)), true), (None, false)] {
+        let (addresses, mut lan) = lan_of_hosts::<3>();
+        let sockets = addresses.map(|address| lan.socket_of_host(address));
+        let nodes = sockets.map(|socket| {
+            let socket = socket.keep_alive(keep_alive);
+            TcpNode::<_, _>::new(
+                socket.idle_max(keep_alive.map(|time| 3 * time)),
+                EmbassyClock,
+            )
+        });
+        let entropy = SeededEntropy::new(1);
+        let options = Options::new(ms(10_000)).unwrap();
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        assert_eq!(lan.run(connect_all(&mut lock)), 3);
+        for _ in 0..6 {
+            lan.idle(ms(120_000));
+            // All connections are open.
+            let begun_at = lan.now_ms();
+            assert!(lan.run(connect_quorum(&mut lock)));
+            assert_eq!(lan.now_ms(), begun_at);
+            let tried = lan.run(lock.try_acquire("dock-7"));
+            assert_eq!(tried.is_ok(), wins, "{keep_alive:?}: {tried:?}");
+            // With the default wait.
+            let lease = match tried {
+                Ok(lease) => lease,
+                Err(_) => lan.run(lock.acquire("dock-7")).unwrap(),
+            };
+            assert!(lan.now_ms() - begun_at < 2_000);
+            lan.run(lock.release(lease));
+        }
     }
 }
 

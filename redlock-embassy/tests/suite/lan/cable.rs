@@ -1,4 +1,4 @@
-//! The cable between two stacks: it delays frames, loses them, and can be pulled.
+//! The cable between the stacks: it delays frames, loses them, and can be pulled.
 
 use core::cell::{Cell, RefCell};
 use core::task::{Context, Waker};
@@ -13,15 +13,26 @@ use redlock_embassy::EmbassyClock;
 
 use crate::world::ms;
 
+/// Who is at an end of the cable. The number is the last byte of its hardware address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Device,
-    Host,
+pub(crate) struct Side(u8);
+
+impl Side {
+    pub(crate) const DEVICE: Self = Self(0);
+    pub(crate) const HOST: Self = Self(1);
+
+    /// Further hosts, counted from 0.
+    pub(crate) const fn neighbor(number: u8) -> Self {
+        Self(2 + number)
+    }
 }
+
+/// The device, the host, and up to three further hosts.
+const SIDES: usize = 5;
 
 /// A cable. By default, it takes 1 ms each way and loses nothing.
 pub(crate) struct Cable {
-    ways: [RefCell<Way>; 2],
+    ways: [RefCell<Way>; SIDES],
     /// How long each frame takes.
     delay: Cell<Duration>,
     /// How much longer the first segment of a connection takes: the host is slow to accept.
@@ -43,6 +54,7 @@ pub(crate) struct Cable {
 struct Way {
     frames: VecDeque<(Instant, Vec<u8>)>,
     waker: Option<Waker>,
+    is_attached: bool,
 }
 
 impl Default for Cable {
@@ -65,10 +77,15 @@ impl Default for Cable {
 
 impl Cable {
     pub(super) fn end(self: &Rc<Self>, side: Side) -> End {
+        self.way(side).borrow_mut().is_attached = true;
         End {
             cable: Rc::clone(self),
             side,
         }
+    }
+
+    fn way(&self, side: Side) -> &RefCell<Way> {
+        &self.ways[usize::from(side.0)]
     }
 
     /// Each frame takes this time.
@@ -141,12 +158,12 @@ impl Cable {
         }
     }
 
-    fn send(&self, from: Side, frame: Vec<u8>) {
+    fn send(&self, from: Side, frame: &[u8]) {
         self.frames.set(self.frames.get() + 1);
         self.bytes.set(self.bytes.get() + frame.len());
         let now = EmbassyClock.now();
         let mut delay = self.delay.get();
-        if from == Side::Device && is_opening(&frame) {
+        if from == Side::DEVICE && is_opening(frame) {
             self.opens.set(self.opens.get() + 1);
             delay += self.accept_delay.get();
         }
@@ -161,15 +178,17 @@ impl Cable {
         if random[0] % 100 < self.loss.get() || self.is_pulled.get() {
             return;
         }
-        let to = match from {
-            Side::Device => Side::Host,
-            Side::Host => Side::Device,
-        };
-        let mut way = self.ways[to as usize].borrow_mut();
-        // Frames do not overtake each other.
-        let earliest = way.frames.back().map_or(now, |(at, _)| *at);
-        let at = now.saturating_add(delay).max(earliest);
-        way.frames.push_back((at, frame));
+        let is_for_all = frame[0] & 1 == 1;
+        for (side, way) in (0..).map(Side).zip(&self.ways) {
+            let mut way = way.borrow_mut();
+            let is_for_it = is_for_all || frame[5] == side.0;
+            if way.is_attached && side != from && is_for_it {
+                // Frames do not overtake each other.
+                let earliest = way.frames.back().map_or(now, |(at, _)| *at);
+                let at = now.saturating_add(delay).max(earliest);
+                way.frames.push_back((at, frame.to_vec()));
+            }
+        }
     }
 }
 
@@ -194,7 +213,7 @@ impl Frame for [u8] {
     }
 }
 
-/// One end of a cable.
+/// One end of the cable.
 pub(super) struct End {
     cable: Rc<Cable>,
     side: Side,
@@ -205,7 +224,7 @@ impl Driver for End {
     type TxToken<'a> = Sender<'a>;
 
     fn receive(&mut self, cx: &mut Context<'_>) -> Option<(Received, Sender<'_>)> {
-        let mut way = self.cable.ways[self.side as usize].borrow_mut();
+        let mut way = self.cable.way(self.side).borrow_mut();
         let now = EmbassyClock.now();
         if way.frames.front().is_none_or(|(at, _)| *at > now) {
             way.waker = Some(cx.waker().clone());
@@ -234,7 +253,7 @@ impl Driver for End {
     }
 
     fn hardware_address(&self) -> HardwareAddress {
-        HardwareAddress::Ethernet([2, 0, 0, 0, 0, self.side as u8])
+        HardwareAddress::Ethernet([2, 0, 0, 0, 0, self.side.0])
     }
 }
 
@@ -252,7 +271,7 @@ impl TxToken for Sender<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);
-        self.0.cable.send(self.0.side, frame);
+        self.0.cable.send(self.0.side, &frame);
         result
     }
 }
