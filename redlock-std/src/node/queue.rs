@@ -682,6 +682,39 @@ mod tests {
         assert!(queue.is_done());
     }
 
+    /// There may be a million of them, and connects fail many times a second.
+    #[test]
+    fn releases_that_nobody_waits_for_are_not_looked_at_when_a_connect_fails() {
+        let queue = queue();
+        let mut waiting = queue.push(acquire(LONG)).unwrap().answer;
+        let rescued = || VecDeque::from([release(LONG), release(LONG)]);
+        queue.adopt(rescued());
+        queue.adopt(rescued());
+        let mut looked_at = Vec::new();
+        queue.lock().waiting.fail(|call| {
+            looked_at.push(name(call).0);
+            call.answer(Err(CallError::unsent(Failure::Transport(
+                TransportError::Disconnected,
+            ))));
+        });
+        assert_eq!(looked_at, ['a']);
+        assert!(waiting.try_recv().unwrap().is_err());
+        assert_eq!(take(&queue), 4);
+    }
+
+    /// What was queued for a node that has failed is rescued too.
+    #[test]
+    fn a_release_that_waits_when_a_connect_fails_is_looked_at_once() {
+        let queue = queue();
+        queue.push_unattended(release(LONG));
+        for expected in [1, 0] {
+            let mut looked_at = 0;
+            queue.lock().waiting.fail(|_| looked_at += 1);
+            assert_eq!(looked_at, expected);
+        }
+        assert_eq!(take(&queue), 1);
+    }
+
     fn token(number: u8) -> Token {
         Token::from_bytes([number; Token::LEN])
     }
