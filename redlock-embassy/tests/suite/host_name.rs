@@ -12,7 +12,7 @@ use redlock_embassy::{
 };
 
 use crate::fleet::one_round;
-use crate::lan::{HOST, Lan, LanLock, MOVED_HOST, NOBODY, lan, reply};
+use crate::lan::{HOST, Lan, LanLock, MOVED_HOST, NOBODY, lan, lan_of_hosts, neighbor, reply};
 use crate::wire::Who;
 use crate::world::*;
 
@@ -240,6 +240,23 @@ fn a_new_connection_begins_with_the_address_that_answered_last() {
 }
 
 #[test]
+fn an_address_that_answers_and_is_no_node_does_not_hide_the_first_one() {
+    let (servers, mut lan) = lan_of_hosts::<2>();
+    lan.name_server.answer_with(&[neighbor(0), neighbor(1)]);
+    servers[1].introduce_with(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let mut lock = named_lock::<1>(&mut lan, options());
+    let _connecting = wins(&mut lan, &mut lock, 6);
+    assert_eq!(wins(&mut lan, &mut lock, 4), 4);
+    servers[0].hang(usize::MAX);
+    servers[0].cut();
+    assert_eq!(wins(&mut lan, &mut lock, 16), 0);
+    assert!(servers[1].connections() > 0);
+    servers[0].resume();
+    servers[0].cut();
+    assert!(wins(&mut lan, &mut lock, 20) >= 10);
+}
+
+#[test]
 fn a_new_connection_does_not_begin_with_the_address_after_the_one_that_answered() {
     let (servers, mut lan) = lan::<1>();
     lan.name_server.answer_with(&[HOST, NOBODY]);
@@ -266,6 +283,19 @@ fn while_the_name_server_is_down_the_known_address_is_used() {
         let wins = wins(&mut lan, &mut lock, 16);
         assert!(wins >= 7, "{wins}, silent: {silent}");
     }
+}
+
+#[test]
+fn while_the_name_server_is_down_the_address_that_answered_last_is_used_first() {
+    let (servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[NOBODY, HOST]);
+    let mut lock = named_lock::<1>(&mut lan, options());
+    let _connecting = wins(&mut lan, &mut lock, 8);
+    lan.name_server.answer_by(|_, _| None);
+    servers[0].cut();
+    // Of these seconds, the question takes three.
+    let wins = wins(&mut lan, &mut lock, 16);
+    assert!(wins >= 7, "{wins}");
 }
 
 #[test]

@@ -81,22 +81,23 @@ pub(crate) fn lan_of<const N: usize>(prefix: u8) -> (&'static [Server<'static>; 
     (servers, lan)
 }
 
-/// `N` hosts in the subnet of the device, with one server each. Returns their addresses.
-pub(crate) fn lan_of_hosts<const N: usize>() -> ([Ipv4Address; N], Lan) {
+/// `N` hosts in the subnet of the device, with one server each. Their addresses are those of [`neighbor`].
+pub(crate) fn lan_of_hosts<const N: usize>() -> (&'static [Server<'static>; N], Lan) {
     let world = Box::leak(Box::<World>::default());
     let servers: &'static [_; N] = Box::leak(Box::new(fleet(world, Who::default())));
     let mut lan = Lan::new(world, &[], 24);
-    let mut numbers = 0..;
-    let addresses = servers.each_ref().map(|server| {
-        let number = numbers.next().unwrap();
-        let address = Ipv4Address::new(10, 0, 0, 11 + number);
+    for (number, server) in (0..).zip(servers) {
         let end = lan.cable.end(Side::neighbor(number));
-        let (stack, runner) = start(Ipv4Cidr::new(address, 24), end);
+        let (stack, runner) = start(Ipv4Cidr::new(neighbor(number), 24), end);
         let host = Host::new(stack, Box::pin(drive(runner)), &[server], FIRST_PORT);
         lan.hosts.push(host);
-        address
-    });
-    (addresses, lan)
+    }
+    (servers, lan)
+}
+
+/// The address of a host of [`lan_of_hosts`].
+pub(crate) const fn neighbor(number: u8) -> Ipv4Address {
+    Ipv4Address::new(10, 0, 0, 11 + number)
 }
 
 impl Lan {
@@ -200,9 +201,9 @@ impl Lan {
         self.socket_to::<256>(NOBODY, FIRST_PORT)
     }
 
-    /// A socket for the server of this host, with a send buffer that holds the login.
-    pub(crate) fn socket_of_host(&self, address: Ipv4Address) -> NetSocket<'static> {
-        self.socket_to::<1_024>(address, FIRST_PORT)
+    /// A socket for the server of a [`neighbor`], with a send buffer that holds the login.
+    pub(crate) fn socket_of_neighbor(&self, number: u8) -> NetSocket<'static> {
+        self.socket_to::<1_024>(neighbor(number), FIRST_PORT)
     }
 
     fn socket_to<const TX: usize>(&self, address: Ipv4Address, port: u16) -> NetSocket<'static> {

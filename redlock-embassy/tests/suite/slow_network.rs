@@ -280,8 +280,8 @@ fn a_node_without_a_host_keeps_the_stack_from_finding_nodes_that_come_after_it()
 #[test]
 fn try_acquire_wins_over_hosts_in_the_own_subnet_after_two_minutes_if_they_are_probed_each_30_s() {
     for (keep_alive, wins) in [(Some(ms(30_000)), true), (None, false)] {
-        let (addresses, mut lan) = lan_of_hosts::<3>();
-        let sockets = addresses.map(|address| lan.socket_of_host(address));
+        let (_, mut lan) = lan_of_hosts::<3>();
+        let sockets = [0, 1, 2].map(|number| lan.socket_of_neighbor(number));
         let nodes = sockets.map(|socket| {
             let socket = socket.keep_alive(keep_alive);
             TcpNode::<_, _>::new(
