@@ -10,7 +10,7 @@ use redlock_std::KeyName;
 
 use crate::fold::{columns, fold};
 use crate::inspect::{Holding, Key, Mark, Sight, Verdict};
-use crate::nodes::{FleetArguments, Node, block_on, each, in_words};
+use crate::nodes::{FleetArguments, Node, block_on, each, in_words, quorum};
 use crate::{exit, key, output, owner};
 
 /// Delete the keys of the client that holds the lock KEY
@@ -22,7 +22,7 @@ use crate::{exit, key, output, owner};
 ///
 /// Clients that wait look again when the lease would have ended.
 ///
-/// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, the holder has changed, or a node failed;
+/// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, another client holds the lock, or a node failed;
 /// 69 too few answers count to know the holder; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -84,7 +84,20 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     if prefix.is_none() && !is_confirmed(&marks) {
         return failed(&key, "not broken");
     }
-    let answers = each(nodes, |node| delete(node, key.clone(), marks.clone())).await;
+    let is_of_another =
+        |verdict| matches!(verdict, Verdict::Held { token, .. } if !marks.contains(token));
+    let mut is_held = is_of_another(sight.tally().verdict);
+    let asked = nodes.clone();
+    let answers = each(asked, |node| delete(node, key.clone(), marks.clone())).await;
+    let deleted = answers.iter().filter(|answer| **answer == Ok(true)).count();
+    let meant = sight.holdings.iter().filter_map(mark_of);
+    let meant = meant.filter(|mark| marks.contains(mark)).count();
+    // The holder may have released the lock since, and another client may have acquired it. After a quorum of deletions, another
+    // client has the lock because of them.
+    if deleted < meant && deleted < quorum(nodes.len()) {
+        let now = Sight::of(&nodes, &key, None).await;
+        is_held |= is_of_another(now.tally().verdict);
+    }
     let (mut code, mut lines) = (exit::OK, String::new());
     for (holding, answer) in sight.holdings.iter().zip(answers) {
         let had_it = mark_of(holding).is_some_and(|mark| marks.contains(mark));
@@ -98,6 +111,9 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
             }
         };
         lines += &format!("{}  {told}\n", holding.node);
+    }
+    if is_held {
+        code = failed_code(&key, "another client holds it");
     }
     output::print(lines.as_bytes(), code)
 }
@@ -209,7 +225,11 @@ async fn delete(node: Node, key: Vec<u8>, marks: Vec<Mark>) -> Result<bool, Stri
 }
 
 fn failed(key: &[u8], why: &str) -> ExitCode {
+    failed_code(key, why).into()
+}
+
+fn failed_code(key: &[u8], why: &str) -> u8 {
     let name = KeyName::new(key);
     let _unread = writeln!(std::io::stderr(), "redlock: {name}: {why}");
-    exit::BAD.into()
+    exit::BAD
 }

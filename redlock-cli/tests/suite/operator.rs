@@ -81,6 +81,35 @@ fn break_deletes_what_it_has_shown_and_nothing_else() {
 }
 
 #[test]
+fn a_break_while_another_client_holds_the_lock_does_not_end_as_if_it_were_free() {
+    let servers = Servers::start(3);
+    let set = |servers: &[Server], token: &str| {
+        for server in servers {
+            let _: () = server.query(&["SET", KEY, token, "PX", "60000"]).unwrap();
+        }
+    };
+    // One key of an earlier holder is left.
+    set(&servers[..1], "aaaaaaaaaaaaaaaa");
+    set(&servers[1..], "bbbbbbbbbbbbbbbb");
+    let ended = on(&servers, &["break", "--token-prefix=61616161", KEY]);
+    ended.expect_code(1);
+    ended.expect_stdout("deleted");
+    ended.expect_stderr("another client holds it");
+    assert_eq!(servers.key_count(), 2);
+    // The lock changes hands between the question and the answer, on all nodes or on so many that the next client has it.
+    for kept in [0, 1] {
+        set(&servers, "aaaaaaaaaaaaaaaa");
+        let mut terminal = Terminal::start_shell(&servers, "exec $REDLOCK break dock-7");
+        terminal.expect("still be at work? [y/N]");
+        set(&servers[kept..], "bbbbbbbbbbbbbbbb");
+        terminal.type_in("y\n");
+        terminal.expect("another client holds it");
+        assert_eq!(terminal.end(), Some(1));
+        assert_eq!(servers.key_count(), 3 - kept);
+    }
+}
+
+#[test]
 fn a_fenced_lock_that_is_broken_is_free_at_once_and_its_holder_finds_out() {
     let servers = Servers::start(3);
     let options = ["--fenced", "--ttl=3s"];
