@@ -58,7 +58,11 @@ pub(crate) fn on_runtime(
         Ok(journal) => journal,
         Err(error) => return exit::internal(&format!("no thread: {error}")),
     };
-    let code = match runtime.block_on(work(&journal)) {
+    let worked = runtime.block_on(async {
+        signals::survive_file_size_limit().map_err(|error| internal("no signals", &error))?;
+        work(&journal).await
+    });
+    let code = match worked {
         Ok(code) => code,
         Err(Failure { why, code }) => {
             journal.write(&Event::Failed { why, code });

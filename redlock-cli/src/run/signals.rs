@@ -62,6 +62,16 @@ impl Signals {
     }
 }
 
+/// Lets a write beyond the file size limit (`ulimit -f`) fail, instead of ending this process: a log on stderr or a lease file may
+/// reach it while the lock is held. The command has the default. Needs a runtime, and lasts as long as this process.
+pub(crate) fn survive_file_size_limit() -> io::Result<()> {
+    let signal = Signal::XFSZ.as_raw();
+    if ignored() & (1 << (signal - 1)) == 0 {
+        drop(unix::signal(SignalKind::from_raw(signal))?);
+    }
+    Ok(())
+}
+
 /// The name of a signal, as `kill -l` knows it.
 pub(crate) fn name(number: i32) -> String {
     let known = [

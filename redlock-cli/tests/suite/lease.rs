@@ -259,6 +259,34 @@ fn a_ttl_that_is_too_short_for_a_command_is_refused_at_once() {
 }
 
 #[test]
+fn a_file_size_limit_leaves_no_lock_without_a_file_and_no_file_without_a_lock() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    let limited = |script: &str| {
+        let mut command = Command::new("bash");
+        let script = format!("ulimit -S -f 0; exec \"$REDLOCK\" {script}");
+        command
+            .args(["-c", &script])
+            .current_dir(directory.path())
+            .env("REDLOCK", env!("CARGO_BIN_EXE_redlock"))
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        end_of(command)
+    };
+    let ended = limited("lock --lease-file lease dock-7");
+    ended.expect_code(70);
+    ended.expect_stderr("the lock was released");
+    assert!(!file.exists());
+    expect_no_lock(&servers);
+    lock(&servers, &file, &[]).expect_code(0);
+    let ended = limited("extend --lease-file lease");
+    ended.expect_code(0);
+    ended.expect_stderr("the lease was extended, but valid_until in the file is old");
+    limited("unlock -v --lease-file lease 2> log").expect_code(0);
+    assert!(!file.exists());
+    expect_no_lock(&servers);
+}
+
+#[test]
 fn nothing_is_changed_with_a_file_that_is_cut_off_or_of_other_nodes() {
     let servers = Servers::start(3);
     let others = Servers::start(3);

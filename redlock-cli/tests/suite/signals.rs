@@ -183,6 +183,33 @@ fn sigpipe_has_its_default_in_the_command_whether_it_was_ignored_or_not() {
 }
 
 #[test]
+fn a_log_that_reaches_the_file_size_limit_does_not_end_a_run() {
+    let servers = Servers::start(3);
+    let directory = tempfile::tempdir().unwrap();
+    let inner = run(&servers, &["--json"], "dock-7", "exit 7");
+    let mut limited = Command::new("bash");
+    limited
+        .args(["-c", "ulimit -S -f 0; exec \"$0\" \"$@\" 2> log"])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .current_dir(directory.path())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    end_of(limited).expect_code(7);
+    expect_no_keys(&servers);
+    // The command has the limit as it was.
+    for is_ignored in [true, false] {
+        let inner = run(&servers, &["--json"], "dock-7", LOOP);
+        let signal = if is_ignored { "XFSZ" } else { "USR1" };
+        let holder = Process::ready(ignoring(signal, &inner, &servers));
+        holder.expect_event("started");
+        let events = holder.events();
+        let started = events.iter().find(|event| event["event"] == "started");
+        let child = started.unwrap()["pid"].as_i64().unwrap();
+        assert_eq!(has("SigIgn:", child, Signal::XFSZ), is_ignored);
+    }
+}
+
+#[test]
 fn a_stopped_command_gets_a_forwarded_signal_that_asks_it_to_end() {
     let servers = Servers::start(3);
     for (signal, name) in &FORWARDED[..4] {
