@@ -22,7 +22,8 @@ use crate::{exit, key, owner};
 /// found lost.
 ///
 /// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 128+N signal N; 64 usage, or the
-/// file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held.
+/// file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held, unless a command of
+/// a plain acquire reaches the nodes after the end of redlock: then it is held for one TTL.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArguments {
     #[command(flatten)]
@@ -118,6 +119,9 @@ impl LockArguments {
     fn plan(self) -> Result<Plan, String> {
         let key = self.key.into_vec();
         key::check(&key)?;
+        if self.lock.conflict_exit_code == exit::OK {
+            return Err("--conflict-exit-code 0: the exit code 0 of redlock lock says that the lock is held: use another one".to_owned());
+        }
         let (nodes, options) = (self.nodes.urls()?, self.lock.checked()?);
         // This process ends at once.
         let owner = self.lock.owner.clone().unwrap_or_else(|| {

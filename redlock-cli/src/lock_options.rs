@@ -23,7 +23,7 @@ pub(crate) struct LockOptions {
     no_wait: bool,
 
     /// The exit code if another client holds the lock: at once with --no-wait, otherwise when the wait is over. With 0, this is
-    /// no failure, and nothing is printed unless -v or --json is given, or stderr is a terminal
+    /// no failure, and nothing is printed unless -v or --json is given, or stderr is a terminal; redlock lock refuses 0
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     pub(crate) conflict_exit_code: u8,
 

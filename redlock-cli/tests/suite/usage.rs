@@ -43,6 +43,11 @@ fn help_and_version_are_no_error() {
             "since they restarted, counts the time without a vote from its next connection",
         ),
         (&["inspect", "--help"], "counts (whether this state counts)"),
+        (
+            &["lock", "--help"],
+            "With every code but 0, the lock is not held, unless a command of a plain acquire reaches the nodes after the end of \
+             redlock: then it is held for one TTL",
+        ),
     ] {
         let ended = end_of(redlock(arguments));
         assert_eq!(ended.code, Some(0), "{arguments:?}");
@@ -123,6 +128,20 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "--ttl 2m is longer than the default of --max-ttl, 1m: set --max-ttl",
         ),
         (&["run", NODE, "-E256", "key", "--", "true"], "256"),
+        (
+            &["lock", NODE, "--lease-file=/no/such", "-E0", "key"],
+            "--conflict-exit-code 0: the exit code 0 of redlock lock says that the lock is held: use another one",
+        ),
+        (
+            &[
+                "lock",
+                NODE,
+                "--lease-file=/no/such",
+                "--conflict-exit-code=0",
+                "key",
+            ],
+            "--conflict-exit-code 0: the exit code 0 of redlock lock",
+        ),
         (
             &["run", "--node=http://host", "key", "--", "true"],
             "no scheme of a node",
