@@ -1,5 +1,7 @@
 //! The report, as text and as JSON.
 
+use core::time::Duration;
+
 use redlock_std::Options;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
@@ -98,6 +100,16 @@ impl Report {
     }
 }
 
+/// The shorter default: that of the library, or that of `redlock run`.
+fn node_timeout(options: &Options) -> Duration {
+    #[cfg(unix)]
+    return options
+        .round_time()
+        .min(crate::lock_options::node_timeout(options));
+    #[cfg(not(unix))]
+    options.round_time()
+}
+
 fn findings(
     seen: &Seen,
     all: &[Examination],
@@ -106,7 +118,7 @@ fn findings(
     records: Records,
 ) -> Vec<Finding> {
     let round_trip = clock::round_trip(&seen.samples);
-    let mut findings = vec![server::reachable(round_trip, options.round_time())];
+    let mut findings = vec![server::reachable(round_trip, node_timeout(options))];
     match &seen.info {
         Ok(info) => findings.extend([
             server::server(info, twin),

@@ -11,6 +11,7 @@ use redlock_tests::{Server, Servers};
 use serde_json::Value;
 
 use crate::process::{Ended, Process, be_patient, end_of, eventually, redlock, run};
+use crate::run::Distant;
 use crate::server::{
     fail_back, field, guard, guard_of_another_run, name, now_ms, record, replicate, run_id, set,
     unvouched, user_of, write_guard,
@@ -1292,6 +1293,15 @@ fn clocks_of_one_machine_agree() {
         );
         assert!(number(&drift["error_ppm"]) > 0, "{drift}");
     }
+}
+
+#[test]
+fn a_round_trip_is_compared_with_the_node_timeout_of_run() {
+    let servers = healthy(3);
+    let distant = |server: &Server| Distant::start(server.port(), Duration::from_millis(20));
+    let urls: Vec<String> = servers.iter().map(|server| distant(server).url()).collect();
+    let ended = doctor(&urls, &["--ttl=1s"]);
+    ended.expect_stdout("more than half of the default node timeout of 50 ms: set a longer one");
 }
 
 #[test]

@@ -327,12 +327,12 @@ fn as_the_first_process_it_reaps_orphans() {
 }
 
 /// A way to a server on which every message takes some time.
-struct Distant {
+pub(crate) struct Distant {
     port: u16,
 }
 
 impl Distant {
-    fn start(server: u16, delay: Duration) -> Self {
+    pub(crate) fn start(server: u16, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         thread::spawn(move || {
@@ -346,7 +346,7 @@ impl Distant {
         Self { port }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 }
