@@ -198,8 +198,12 @@ impl AcquireError {
         })
     }
 
-    /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new.
+    /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new. It needs all
+    /// nodes, so not while one of them refuses the login.
     fn may_be_new_servers(&self) -> bool {
+        if self.is_login_refused() {
+            return false;
+        }
         let mut denials = self.missing_votes().filter_map(NodeError::denial);
         // A quarantine is that of a record, and `redlock init` keeps records.
         denials.any(|denial| {

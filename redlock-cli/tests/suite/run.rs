@@ -13,7 +13,7 @@ use redlock_tests::{Server, Servers};
 use tempfile::tempdir;
 
 use crate::process::{Process, be_patient, end_of, eventually, expect_no_keys, redlock, run};
-use crate::server::{guard, set, user_of};
+use crate::server::{guard, set, unvouched, user_of};
 
 #[test]
 fn the_exit_code_is_the_command_s_and_no_key_is_left() {
@@ -540,6 +540,26 @@ fn the_lines_of_json_have_the_times_of_the_lock_in_the_names_of_the_metrics() {
         "{released}"
     );
     assert!(acquired["valid_until"].is_string() && released["unanswered"].is_u64());
+}
+
+#[test]
+fn init_is_not_the_advice_for_new_servers_if_one_of_them_refuses_the_login() {
+    let servers = unvouched(3);
+    for (user, init) in [("", true), ("unknown:wrong@", false)] {
+        let mut urls = servers.urls();
+        urls[0] = urls[0].replace("redis://", &format!("redis://{user}"));
+        let options = ["--no-wait", "--ttl=1h"];
+        let mut command = run(&servers, &options, "dock-7", "echo ran");
+        command.env("REDLOCK_NODES", urls.join(","));
+        let ended = end_of(command);
+        ended.expect_code(69);
+        let told = |text| ended.stderr.contains(text);
+        let advice = [
+            "if these servers are new, run `redlock init`",
+            "check the users and the passwords",
+        ];
+        assert_eq!(advice.map(told), [init, !init], "{}", ended.stderr);
+    }
 }
 
 #[test]
