@@ -212,10 +212,17 @@ pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
                 (None, _) => State::Done,
             };
             let is_written = |outcome: &Outcome| matches!(outcome, Outcome::Written(_));
-            let follow_up = follow_up.filter(|_| outcomes.iter().any(is_written));
+            let is_written = outcomes.iter().any(is_written);
+            let follow_up = follow_up.filter(|_| is_written);
+            let left = quarantine_left.max(is_written.then_some(quarantine));
+            let wait = left.filter(|_| mode == Mode::Repair && failure.is_none());
+            let wait = wait.map(|left| {
+                let left = duration::in_words(left);
+                format!("the votes count in {left}; until then, redlock doctor and redlock init end with 1 or 2")
+            });
             Setup {
                 lines: outcomes.iter().map(Outcome::line).collect(),
-                notes: failure.into_iter().chain(follow_up).collect(),
+                notes: failure.into_iter().chain(follow_up).chain(wait).collect(),
                 state,
             }
         }

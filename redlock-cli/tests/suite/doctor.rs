@@ -996,7 +996,7 @@ fn a_node_that_comes_back_with_other_rules_after_a_repair_without_it_is_to_be_re
     }
     assert_eq!(report.fleet("guard")["configurations"], 2);
     assert_eq!(report.code, Some(1));
-    assert_eq!(repair(), "");
+    assert!(!repair().contains("run it again"));
     let report = Report::of(&servers.urls(), &[]);
     assert_eq!(report.fleet("guard")["verdict"], "ok");
 }
