@@ -23,7 +23,7 @@ use crate::{duration, exit, output};
 /// Without options, this command is for the first start of a fleet. It writes all records or none, unless a
 /// node fails or a client takes a lock while it writes: then the line of that node says so. It requires that
 /// - all nodes answer, are distinct masters and have maxmemory-policy noeviction,
-/// - no clock is certainly further than --window from the median of all nodes (with --repair and --force too),
+/// - no two clocks are certainly further apart than --window (with --repair and --force too),
 /// - no node has a guard record, or a key with a TTL, which may be a lock, and
 /// - no node was flushed, evicted a key, or was a replica, since it started.
 ///

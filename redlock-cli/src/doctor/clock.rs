@@ -8,7 +8,7 @@ use super::examination::{Examination, Seen};
 use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::defaults::{DRIFT_PPM, WINDOW};
 use crate::duration;
-use redlock_std::init::clock::{Estimate, Sample, median};
+use redlock_std::init::clock::{Distance, Estimate, Sample, median};
 use redlock_std::init::guard_record::Settings;
 
 /// A clock with more drift than this, in parts per million, is being set during the measurement: ntpd slews at most half
@@ -24,21 +24,16 @@ pub(crate) fn findings(
     all: &[Examination],
     settings: Option<Settings>,
 ) -> [Finding; 2] {
-    let offsets: Vec<Estimate> = all
-        .iter()
-        .filter_map(|other| offset(&other.seen.as_ref().ok()?.samples))
-        .collect();
-    let is_alone = offsets.len() == 1;
-    let off = offset(&seen.samples)
-        .zip(median(offsets))
-        .filter(|_| !is_alone)
-        .map(|(own, median)| own.minus(median));
+    let is_alone = offsets(all).count() == 1;
+    let off = off_median(seen, all).filter(|_| !is_alone);
+    let own = offset(&seen.samples);
+    let distance = own.and_then(|own| Distance::beyond(window(settings), own, offsets(all)));
     let drift = drift(&seen.samples);
     [
         Finding::new(
             "clock",
             match off {
-                Some(off) => judge_offset(off, settings),
+                Some(off) => judge_offset(off, distance, settings),
                 None if is_alone => ok("no other clock to compare it with"),
                 None => not_seen(),
             },
@@ -56,6 +51,30 @@ pub(crate) fn findings(
             }),
         ),
     ]
+}
+
+/// Whether the node grants no fenced lock, because its clock is certainly outside of the window around the time of all nodes.
+pub(crate) fn is_outside(seen: &Seen, all: &[Examination], settings: Settings) -> bool {
+    off_median(seen, all).is_some_and(|off| off.surely_leaves(window(Some(settings))))
+}
+
+/// The offset of the node from the median of all nodes.
+fn off_median(seen: &Seen, all: &[Examination]) -> Option<Estimate> {
+    let median = median(offsets(all).map(|(_, offset)| offset).collect())?;
+    Some(offset(&seen.samples)?.minus(median))
+}
+
+/// Each node with its offset from our clock.
+fn offsets(all: &[Examination]) -> impl Iterator<Item = (&str, Estimate)> {
+    all.iter().filter_map(|examination| {
+        let seen = examination.seen.as_ref().ok()?;
+        Some((examination.node.as_str(), offset(&seen.samples)?))
+    })
+}
+
+/// The window of the records, or the default.
+fn window(settings: Option<Settings>) -> Duration {
+    settings.map_or(WINDOW, |settings| Duration::from_millis(settings.window_ms))
 }
 
 /// The median round trip time.
@@ -97,9 +116,14 @@ fn best(samples: &[Sample]) -> Option<(i64, Estimate)> {
     Some((sample.middle(), sample.offset()?))
 }
 
-fn judge_offset(off: Estimate, settings: Option<Settings>) -> Judgement {
+/// `distance` is that from another clock, if it is certainly longer than the window.
+fn judge_offset(
+    off: Estimate,
+    distance: Option<Distance<'_>>,
+    settings: Option<Settings>,
+) -> Judgement {
     let told = off.to_string();
-    let limit = settings.map_or(WINDOW, |settings| Duration::from_millis(settings.window_ms));
+    let limit = window(settings);
     let window = duration::in_words(limit);
     if off.surely_leaves(limit) {
         let why = format!("{told}, outside of the window of {window}: set its clock, run NTP");
@@ -110,6 +134,16 @@ fn judge_offset(off: Estimate, settings: Option<Settings>) -> Judgement {
         };
     }
     if off.surely_leaves(limit / 2) {
+        if let Some(distance) = distance {
+            let why = format!(
+                "{told}, and {distance}, further than the window of fenced locks ({window}): without the nodes between them, no \
+                client can take a fenced lock; set its clock, run NTP"
+            );
+            return match settings {
+                Some(_) => bad(why),
+                None => warn(why),
+            };
+        }
         return warn(format!(
             "{told}, more than half of the window of fenced locks ({window}): run NTP"
         ));
@@ -236,8 +270,23 @@ mod tests {
             // Plain locks do not compare clocks.
             (10_000_000, 0, None, Warn),
         ] {
-            let (judged, message) = judge_offset(Estimate { value, error }, settings);
+            let (judged, message) = judge_offset(Estimate { value, error }, None, settings);
             assert_eq!(judged, verdict, "{message}");
+        }
+        let estimate = |value| Estimate { value, error: 10 };
+        let others = [("b:1", estimate(0)), ("c:1", estimate(-125_001))];
+        for (value, settings, verdict) in [
+            (125_019, fenced, Warn),
+            (125_020, fenced, Bad),
+            (125_020, None, Warn),
+        ] {
+            let distance = Distance::beyond(window(settings), estimate(value), others);
+            let (judged, message) = judge_offset(estimate(value), distance, settings);
+            assert_eq!(judged, verdict, "{message}");
+            assert_eq!(
+                message.contains("250 ms from that of c:1"),
+                value == 125_020
+            );
         }
         for (value, error, verdict) in [
             (1_000, 0, Ok),

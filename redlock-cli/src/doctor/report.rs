@@ -21,7 +21,7 @@ pub(crate) struct Report {
 }
 
 /// A node that fails one of these checks has no vote now.
-const NEEDED_TO_VOTE: [&str; 9] = [
+const NEEDED_TO_VOTE: [&str; 8] = [
     "reachable",
     "server",
     "role",
@@ -30,8 +30,6 @@ const NEEDED_TO_VOTE: [&str; 9] = [
     "writes",
     "permissions",
     "guard",
-    // Bad only if fenced locks are in use: then the node has no vote for them.
-    "clock",
 ];
 
 impl Report {
@@ -52,7 +50,12 @@ impl Report {
         // A server with several names has one vote, whichever of them the clients hear.
         let has_vote = |examination: &&Examination| {
             let seen = examination.seen.as_ref();
-            seen.is_ok_and(|seen| has_vote(&findings(seen, all, None, options, records), records))
+            seen.is_ok_and(|seen| {
+                // Two clocks that are too far apart are bad, but each of these nodes has a vote as long as the other nodes are up.
+                let is_outside = |settings| clock::is_outside(seen, all, settings);
+                has_vote(&findings(seen, all, None, options, records), records)
+                    && !records.in_use.is_some_and(is_outside)
+            })
         };
         let voting = fleet::servers(all.iter().filter(has_vote));
         let fleet = vec![

@@ -1296,6 +1296,44 @@ fn clocks_of_one_machine_agree() {
 }
 
 #[test]
+fn clocks_that_are_further_apart_than_the_window_are_bad_although_all_nodes_vote() {
+    const WINDOW_MS: u32 = 600_000;
+
+    let servers = Servers::start_with_clocks(3);
+    for is_fenced in [false, true] {
+        for server in servers.iter() {
+            match is_fenced {
+                true => guard(server, 0, &format!("60000:{WINDOW_MS}:60000")),
+                false => server.disown(),
+            }
+        }
+        let micros = if is_fenced { 400_000_000 } else { 170_000 };
+        servers[0].step_clock(-micros);
+        servers[2].step_clock(micros);
+        if !is_fenced {
+            aged(&servers);
+        }
+        let report = Report::of(&servers.urls(), &[]);
+        for (server, other) in [(0, 2), (2, 0)] {
+            let clock = report.check(&servers[server], "clock");
+            assert_eq!(
+                clock["verdict"],
+                if is_fenced { "bad" } else { "warn" },
+                "{clock}"
+            );
+            let message = clock["message"].as_str().unwrap();
+            let apart = format!(" from that of {} (±", name(&servers[other]));
+            assert!(message.contains(&apart), "{message}");
+            let why = "without the nodes between them, no client can take a fenced lock";
+            assert!(message.contains(why), "{message}");
+        }
+        assert_eq!(report.check(&servers[1], "clock")["verdict"], "ok");
+        assert_eq!(report.fleet("quorum")["voting"], 3);
+        assert_eq!(report.code, Some(i32::from(is_fenced)));
+    }
+}
+
+#[test]
 fn a_round_trip_is_compared_with_the_node_timeout_of_run() {
     let servers = healthy(3);
     let distant = |server: &Server| Distant::start(server.port(), Duration::from_millis(20));

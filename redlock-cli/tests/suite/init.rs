@@ -769,6 +769,26 @@ fn nothing_is_written_when_a_clock_is_outside_of_the_window() {
 }
 
 #[test]
+fn nothing_is_written_when_two_clocks_are_further_apart_than_the_window() {
+    let servers = Servers::start_with_clocks(3);
+    servers.iter().for_each(Server::disown);
+    // Each of them is within the window of the median.
+    servers[0].step_clock(-300_500_000);
+    servers[2].step_clock(400_000_000);
+    let expect_refusal = |mode| {
+        let ended = expect_no_write(&servers.urls(), &servers, &["--window=10m", mode]);
+        assert_told(&ended, &servers[2], "refused: its clock is 6 min ");
+        assert_told(&ended, &servers[2], " ahead of the median of the nodes (±");
+        let apart = format!("and 11 min 40 s from that of {} (±", name(&servers[0]));
+        assert_told(&ended, &servers[2], &apart);
+        assert_told(&ended, &servers[2], "further than the window of 10 min 0 s");
+        assert_told(&ended, &servers[1], "not written: there is no record");
+    };
+    EACH_MODE.into_iter().for_each(expect_refusal);
+    init(&servers.urls(), &["--window=12m"]).expect_code(0);
+}
+
+#[test]
 fn a_repair_says_that_its_votes_do_not_count_yet() {
     let servers = unvouched(3);
     // Nothing is written the second time.

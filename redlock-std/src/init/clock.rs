@@ -74,10 +74,13 @@ impl Estimate {
     }
 }
 
+fn time(micros: i64) -> String {
+    duration::in_words(Duration::from_micros(micros.unsigned_abs()))
+}
+
 /// The offset of a clock from the median.
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = |micros: i64| duration::in_words(Duration::from_micros(micros.unsigned_abs()));
         let side = if self.value < 0 { "behind" } else { "ahead of" };
         write!(
             f,
@@ -85,6 +88,39 @@ impl fmt::Display for Estimate {
             time(self.value),
             time(self.error)
         )
+    }
+}
+
+/// How far a clock is from that of another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Distance<'a> {
+    pub node: &'a str,
+    pub difference: Estimate,
+}
+
+impl<'a> Distance<'a> {
+    /// Compares the clock with that of the node from which it is furthest, of these. `None` unless it is certainly further away than
+    /// the window.
+    pub fn beyond(
+        window: Duration,
+        own: Estimate,
+        others: impl IntoIterator<Item = (&'a str, Estimate)>,
+    ) -> Option<Self> {
+        let distances = others.into_iter().map(|(node, other)| Self {
+            node,
+            difference: own.minus(other),
+        });
+        distances
+            .filter(|distance| distance.difference.surely_leaves(window))
+            .max_by_key(|distance| distance.difference.value.saturating_abs())
+    }
+}
+
+impl fmt::Display for Distance<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Estimate { value, error } = self.difference;
+        let (value, error) = (time(value), time(error));
+        write!(f, "{value} from that of {} (±{error})", self.node)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::clock::median;
+use super::clock::{Distance, Estimate, median};
 use super::duration;
 use super::guard_record::Settings;
 use super::recovery::quorum;
@@ -271,7 +271,8 @@ const AT_LEAST: &str =
 fn faults(names: &[String], looks: &[Look], settings: Settings, mode: Mode) -> Vec<Option<String>> {
     let present = looks.iter().flatten().count();
     let enough = mode == Mode::Repair && present >= quorum(looks.len());
-    let fault = |(number, look): (usize, &Look)| match look {
+    let clocks = clock_faults(names, looks, settings);
+    let fault = |(number, (look, clock)): (usize, (&Look, Option<String>))| match look {
         Err(Obstacle::Away(_)) if enough => None,
         Err(Obstacle::Away(why) | Obstacle::Unfit(why)) => Some(why.clone()),
         Ok(site) => {
@@ -281,21 +282,56 @@ fn faults(names: &[String], looks: &[Look], settings: Settings, mode: Mode) -> V
                 other.is_some_and(|other| other.run_id() == site.run_id())
             });
             twin.map(|(name, _)| format!("the same server as {name}, or one of them claims to be the other: name each server once"))
-                .or_else(|| clock_fault(site, looks, settings))
+                .or(clock)
         }
     };
-    looks.iter().enumerate().map(fault).collect()
+    looks.iter().zip(clocks).enumerate().map(fault).collect()
 }
 
-/// What is wrong with the clock of the node, if it certainly is. Whoever sets it right later steps it, maybe during a quarantine.
-fn clock_fault(site: &Site, looks: &[Look], settings: Settings) -> Option<String> {
-    let offsets = looks.iter().flatten().filter_map(Site::clock_offset);
-    let off = site.clock_offset()?.minus(median(offsets.collect())?);
+/// For each node, what is wrong with its clock, if it certainly is. Whoever sets it right later steps it, maybe during a quarantine.
+///
+/// Each two clocks must agree, because a client takes the time of any of the nodes: if the others are away, one of two clocks on
+/// different sides of the median may be that time, and the other one outside of its window. Of clocks that are too far apart, the one
+/// that is furthest from the median is named.
+fn clock_faults(names: &[String], looks: &[Look], settings: Settings) -> Vec<Option<String>> {
     let window = Duration::from_millis(settings.window_ms);
-    off.surely_leaves(window).then(|| {
-        let window = duration::in_words(window);
-        format!("its clock is {off}, outside of the window of {window}: set its clock, run NTP")
-    })
+    let told = duration::in_words(window);
+    let offsets = looks
+        .iter()
+        .map(|look| look.as_ref().ok().and_then(Site::clock_offset));
+    let offsets: Vec<Option<Estimate>> = offsets.collect();
+    let Some(median) = median(offsets.iter().copied().flatten().collect()) else {
+        return vec![None; looks.len()];
+    };
+    let named = || {
+        let nodes = names.iter().zip(&offsets);
+        nodes.filter_map(|(name, offset)| Some((name.as_str(), (*offset)?)))
+    };
+    let apart = |own: Estimate| Distance::beyond(window, own, named());
+    let distances = offsets.iter().map(|offset| {
+        let distance = (*offset).and_then(apart)?;
+        Some(((*offset)?.minus(median), distance))
+    });
+    let distances: Vec<_> = distances.collect();
+    let from_median = |off: &Estimate| off.value.saturating_abs();
+    let furthest = distances.iter().flatten();
+    let furthest = furthest.map(|(off, _)| from_median(off)).max();
+    let fault = |(off, distance): (Estimate, Distance<'_>)| {
+        if off.surely_leaves(window) {
+            return Some(format!(
+                "its clock is {off}, outside of the window of {told}: set its clock, run NTP"
+            ));
+        }
+        (Some(from_median(&off)) == furthest).then(|| {
+            format!(
+                "its clock is {off}, and {distance}, further than the window of {told}: set its clock, run NTP"
+            )
+        })
+    };
+    let faults = distances
+        .into_iter()
+        .map(|distance| distance.and_then(fault));
+    faults.collect()
 }
 
 /// Why this node prevents the writes of a first start. `None` if it does not prevent them.
