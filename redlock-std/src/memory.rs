@@ -22,6 +22,9 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
 /// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles. It keeps lines for three locks at a
 /// time, of at most eleven handles each: the others that wait look again after delays, in no order.
+///
+/// [`Redlock::status`](crate::Redlock::status) tells whether such a node is up. It does not tell that it hangs, nor that it has no
+/// vote after a restart: test a readiness check against real servers.
 #[derive(Clone)]
 pub struct MemoryNode {
     name: Arc<str>,
@@ -161,7 +164,7 @@ impl MemoryNode {
             runtime: runtime.clone(),
             granted: None,
             stop: None,
-            link: Arc::new(MemoryLink::new(&self.name, self.node.is_up())),
+            link: Arc::new(MemoryLink::new(&self.name, Arc::clone(&self.node), mailbox)),
         }
     }
 }
@@ -191,10 +194,13 @@ pub(crate) struct MemoryClient {
 struct MemoryLink {
     is_up: AtomicBool,
     presence: Presence,
+    node: Arc<MockNode<LockClock>>,
+    mailbox: Mailbox,
 }
 
 impl MemoryLink {
-    fn new(name: &str, is_up: bool) -> Self {
+    fn new(name: &str, node: Arc<MockNode<LockClock>>, mailbox: Mailbox) -> Self {
+        let is_up = node.is_up();
         let presence = Presence::new(name);
         if is_up {
             presence.up(name);
@@ -202,6 +208,8 @@ impl MemoryLink {
         Self {
             is_up: AtomicBool::new(is_up),
             presence,
+            node,
+            mailbox,
         }
     }
 
@@ -219,6 +227,8 @@ impl MemoryLink {
 impl Drop for MemoryLink {
     fn drop(&mut self) {
         self.presence.closed(*self.is_up.get_mut());
+        // Makes room for another handle.
+        self.node.disconnect(self.mailbox);
     }
 }
 

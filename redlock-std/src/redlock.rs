@@ -456,11 +456,13 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let Some(_active) = self.closing.begin() else {
-            return Err(closed(&key));
-        };
         let now = self.now();
         let mut scope = self.telemetry.acquire(&key, now);
+        let Some(_active) = self.closing.begin() else {
+            let error = closed(&key);
+            scope.end(Err(&error));
+            return Err(error);
+        };
         let trace = scope.trace();
         let acquired = trace
             .run(async {
@@ -510,13 +512,15 @@ impl Redlock {
         check(&self.options).map_err(AcquireError::Build)?;
         let key = self.full_key(key.as_ref());
         let key = key.map_err(AcquireError::KeyTooLong)?;
-        let Some(_active) = self.closing.begin() else {
-            return Err(closed(&key));
-        };
         let since = self.now();
+        let mut scope = self.telemetry.acquire(&key, since);
+        let Some(_active) = self.closing.begin() else {
+            let error = closed(&key);
+            scope.end(Err(&error));
+            return Err(error);
+        };
         let give_up_at = since.saturating_add(self.options().wait_time());
         let term = term(&self.options, give_up_at);
-        let mut scope = self.telemetry.acquire(&key, since);
         let trace = scope.trace();
         let acquired = trace
             .run(async {
@@ -772,7 +776,9 @@ impl Redlock {
             let Some(again_at) = again_at.filter(|_| !error.is_misconfigured()) else {
                 return Err(error);
             };
-            if attempts == 0 {
+            // Once: also if the lock was held at first.
+            if error.is_unreachable() && !failed.as_ref().is_some_and(AcquireError::is_unreachable)
+            {
                 scope.waits(&error);
             }
             failed = Some(error);

@@ -65,6 +65,9 @@ async fn an_acquire_that_fails_is_counted_by_its_outcome() {
     redlock.close().await;
     waiting.await.unwrap().unwrap_err();
     assert_eq!(count("closed"), 1);
+    redlock.acquire(KEY).await.unwrap_err();
+    redlock.try_acquire(KEY).await.unwrap_err();
+    assert_eq!(count("closed"), 3);
     assert_eq!(metrics.values(WAITING), [0.0]);
 }
 
