@@ -1,11 +1,13 @@
 //! Where the values of RESP begin and end, before the parser sees them.
 
+use std::slice;
+
 /// Follows the values on a stream of RESP2 or RESP3, and refuses what the reply parser must not get.
 ///
 /// The parser of the `redis` crate recurses into nested values. It takes a push for an answer, and remembers each name that a
 /// push subscribes to for as long as the connection lives. So a client without subscriptions refuses both, and whatever the
 /// parser could read in another way. The state has a fixed size.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Framing {
     /// The number of values that are left in each open aggregate, the innermost first. 0 if there is none.
     open: [u64; MAX_DEPTH],
@@ -146,6 +148,23 @@ impl Framing {
             }
         };
         Ok(begun)
+    }
+
+    /// Replaces what is not ASCII in the lines of `bytes`, which `read` gets next. The parser ends the connection if a line is not UTF-8,
+    /// and Redis quotes arguments, such as tokens, in the error about a command that it does not know.
+    pub(crate) fn make_ascii(&self, bytes: &mut [u8]) {
+        if bytes.is_ascii() {
+            return;
+        }
+        let mut framing = self.clone();
+        for byte in bytes {
+            if !byte.is_ascii() && matches!(framing.part, Part::Line) {
+                *byte = b'?';
+            }
+            if framing.read(slice::from_ref(byte)).is_err() {
+                return;
+            }
+        }
     }
 
     /// What has arrived of a reply that has not ended.
@@ -306,6 +325,22 @@ mod tests {
             15,
         ),
     ];
+
+    #[test]
+    fn what_is_not_ascii_is_replaced_in_lines_and_nowhere_else_wherever_the_stream_is_cut() {
+        let stream = b"-ERR '\xff\xfe\x01'\r\n$3\r\n\xff\r\n\r\n+\xc3\xa9\r\n*1\r\n-\x80\r\n";
+        let expected = b"-ERR '??\x01'\r\n$3\r\n\xff\r\n\r\n+??\r\n*1\r\n-?\r\n";
+        for cut in 0..=stream.len() {
+            let mut bytes = *stream;
+            let (head, tail) = bytes.split_at_mut(cut);
+            let mut framing = Framing::default();
+            for piece in [head, tail] {
+                framing.make_ascii(piece);
+                framing.read(piece).unwrap();
+            }
+            assert_eq!(bytes, *expected, "at {cut}");
+        }
+    }
 
     #[test]
     fn the_values_of_both_protocols_are_counted_wherever_the_stream_is_cut() {

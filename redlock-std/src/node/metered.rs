@@ -168,8 +168,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-        let arrived = buffer.filled().get(before..).unwrap_or_default();
+        let arrived = buffer.filled_mut().get_mut(before..).unwrap_or_default();
         let Self { credit, unit, .. } = &mut *self;
+        if let Unit::Values(framing) = unit {
+            framing.make_ascii(arrived);
+        }
         let spent = credit.spend(arrived, unit);
         if spent.is_err() {
             buffer.set_filled(before);

@@ -239,7 +239,7 @@ async fn what_a_node_says_cannot_write_into_a_terminal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_quotes_a_key_does_not_bring_it_into_an_error() {
     const QUOTE: &[u8] =
-        b"-ERR unknown command 'SET', with args beginning with: 'dock-7' 'a token' \r\n";
+        b"-ERR unknown command 'SET', with args beginning with: 'dock-7' 'a token\xff\xfe\x80' \r\n";
 
     let impostor = Impostor::answering("SET", QUOTE);
     let redlock = Redlock::connect([impostor.url()], patient(LIMIT)).unwrap();
