@@ -90,13 +90,14 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     let asked = nodes.clone();
     let answers = each(asked, |node| delete(node, key.clone(), marks.clone())).await;
     let deleted = answers.iter().filter(|answer| **answer == Ok(true)).count();
-    let meant = sight.holdings.iter().filter_map(mark_of);
-    let meant = meant.filter(|mark| marks.contains(mark)).count();
-    // The holder may have released the lock since, and another client may have acquired it. After a quorum of deletions, another
-    // client has the lock because of them.
-    if deleted < meant && deleted < quorum(nodes.len()) {
+    // Another client may have the lock, or may have acquired it since the look. After a quorum of deletions, another client has the lock
+    // because of them.
+    let mut is_unknown = false;
+    if deleted < quorum(nodes.len()) {
         let now = Sight::of(&nodes, &key, None).await;
-        is_held |= is_of_another(now.tally().verdict);
+        let verdict = now.tally().verdict;
+        is_unknown = verdict == Verdict::Unknown;
+        is_held |= is_of_another(verdict);
     }
     let (mut code, mut lines) = (exit::OK, String::new());
     for (holding, answer) in sight.holdings.iter().zip(answers) {
@@ -114,6 +115,12 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
     }
     if is_held {
         code = failed_code(&key, "another client holds it");
+    } else if is_unknown && code == exit::OK {
+        let _bad = failed_code(
+            &key,
+            "too few answers count to know whether another client holds it",
+        );
+        code = exit::UNREACHABLE;
     }
     output::print(lines.as_bytes(), code)
 }

@@ -139,22 +139,28 @@ pub(crate) async fn lock_to_file(
     write_acquired(&guard, plan, journal);
     let valid = guard.remaining();
     let token = *guard.token();
-    let handover = guard.hand_over();
+    let handover = guard.handover();
     let (options, nodes, owner) = (&plan.options, &plan.nodes, plan.owner.as_deref());
     let written = blank.write(&handover, options, nodes, owner, valid).await;
     if let Err(error) = written {
-        if let Ok(guard) = redlock.adopt(&handover).await {
-            guard.release().await;
-        }
+        let released = guard.release_now().await;
         all_sent(&redlock).await;
+        let count = released.released() + released.gone();
+        let told = if count > released.report().outcomes().len() / 2 {
+            "the lock was released"
+        } else {
+            "no quorum of nodes has told that the lock is released: it ends with its TTL, or with redlock break"
+        };
         return Err(Failure {
-            why: format!("{}; the lock was released", blank.fault(&error)),
+            why: format!("{}; {told}", blank.fault(&error)),
             code: match error.kind() {
                 ErrorKind::AlreadyExists => exit::USAGE,
                 _ => exit::INTERNAL,
             },
         });
     }
+    // Not released.
+    let _left = guard.hand_over();
     owner_record::write(&redlock, plan, &token, journal).await;
     Ok(0)
 }

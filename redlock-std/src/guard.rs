@@ -342,6 +342,20 @@ impl Guard {
         }
     }
 
+    /// What another process needs to [adopt](crate::Redlock::adopt) the lease, once this guard [is handed over](Self::hand_over). Until
+    /// then, the guard can still release the lock.
+    #[cfg(feature = "probe")]
+    #[must_use]
+    pub fn handover(&self) -> Handover {
+        let ttl = self.held.as_ref().map(|held| held.core.options().ttl());
+        Handover {
+            key: Arc::clone(&self.validity.key),
+            token: self.validity.token,
+            fence: self.validity.fence,
+            ttl: ttl.unwrap_or_default(),
+        }
+    }
+
     /// Leaves the lock on the nodes, for another process to [adopt](crate::Redlock::adopt). Nothing more is sent: the keys expire one
     /// TTL after the grant or the last extension that was sent before. What is on its way to a slow node still arrives: it may set
     /// the key there after the other process has released the lock. This node then refuses the lock for one TTL.

@@ -133,17 +133,20 @@ fn judge_offset(
             None => warn(format!("{why}; it would grant no fenced lock")),
         };
     }
-    if off.surely_leaves(limit / 2) {
-        if let Some(distance) = distance {
-            let why = format!(
-                "{told}, and {distance}, further than the window of fenced locks ({window}): without the nodes between them, no \
+    // Of two clocks that are further apart than the window, at least one is further than half of it from the median, however uncertain the
+    // median is.
+    let half = i64::try_from((limit / 2).as_micros()).unwrap_or(i64::MAX);
+    if let Some(distance) = distance.filter(|_| off.value.saturating_abs() > half) {
+        let why = format!(
+            "{told}, and {distance}, further than the window of fenced locks ({window}): without the nodes between them, no \
                 client can take a fenced lock; set its clock, run NTP"
-            );
-            return match settings {
-                Some(_) => bad(why),
-                None => warn(why),
-            };
-        }
+        );
+        return match settings {
+            Some(_) => bad(why),
+            None => warn(why),
+        };
+    }
+    if off.surely_leaves(limit / 2) {
         return warn(format!(
             "{told}, more than half of the window of fenced locks ({window}): run NTP"
         ));
@@ -281,6 +284,14 @@ mod tests {
             (125_020, None, Warn),
         ] {
             let distance = Distance::beyond(window(settings), estimate(value), others);
+            // However uncertain the median is, because its node is slow.
+            let uncertain = Estimate {
+                value,
+                error: 30_000,
+            };
+            if distance.is_some() {
+                assert_eq!(judge_offset(uncertain, distance, settings).0, verdict);
+            }
             let (judged, message) = judge_offset(estimate(value), distance, settings);
             assert_eq!(judged, verdict, "{message}");
             assert_eq!(

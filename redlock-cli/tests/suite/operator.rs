@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::tempdir;
 
 use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, redlock, run};
+use crate::server::user_of;
 use crate::terminal::Terminal;
 
 const KEY: &str = "dock-7";
@@ -95,6 +96,18 @@ fn a_break_while_another_client_holds_the_lock_does_not_end_as_if_it_were_free()
     ended.expect_code(1);
     ended.expect_stdout("deleted");
     ended.expect_stderr("another client holds it");
+    assert_eq!(servers.key_count(), 2);
+    // Users who may not call INFO do not learn who holds the lock.
+    set(&servers[..1], "aaaaaaaaaaaaaaaa");
+    let urls: Vec<String> = servers
+        .iter()
+        .map(|server| user_of(server, "app", "&* +@all -info"))
+        .collect();
+    let mut command = redlock(&["break", "--token-prefix=61616161", KEY]);
+    command.env("REDLOCK_NODES", urls.join(","));
+    let ended = end_of(command);
+    ended.expect_code(69);
+    ended.expect_stderr("too few answers count to know whether another client holds it");
     assert_eq!(servers.key_count(), 2);
     // The lock changes hands between the question and the answer, on all nodes or on so many that the next client has it.
     for kept in [0, 1] {
