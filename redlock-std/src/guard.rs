@@ -347,6 +347,10 @@ impl Guard {
     #[cfg(feature = "probe")]
     #[must_use]
     pub fn handover(&self) -> Handover {
+        self.of_lease()
+    }
+
+    fn of_lease(&self) -> Handover {
         let ttl = self.held.as_ref().map(|held| held.core.options().ttl());
         Handover {
             key: Arc::clone(&self.validity.key),
@@ -363,17 +367,12 @@ impl Guard {
     #[must_use = "the lock stays held until its TTL is over"]
     pub fn hand_over(mut self) -> Handover {
         self.stop_keeping();
+        let handover = self.of_lease();
         // Without it, the drop releases nothing.
-        let held = self.held.take();
+        drop(self.held.take());
         self.end_lease(HoldEnd::HandedOver);
-        let ttl = held.map_or(Duration::ZERO, |held| held.core.options().ttl());
         self.validity.turn.end();
-        Handover {
-            key: Arc::clone(&self.validity.key),
-            token: self.validity.token,
-            fence: self.validity.fence,
-            ttl,
-        }
+        handover
     }
 
     /// Extends the lease until it is lost, and updates the shared validity. Another task can stop it.

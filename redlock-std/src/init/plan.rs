@@ -288,7 +288,7 @@ fn faults(names: &[String], looks: &[Look], settings: Settings, mode: Mode) -> V
     looks.iter().zip(clocks).enumerate().map(fault).collect()
 }
 
-/// For each node, what is wrong with its clock, if it certainly is. Whoever sets it right later steps it, maybe during a quarantine.
+/// For each node, what is certainly wrong with its clock. To set it right later is a step, maybe during a quarantine.
 ///
 /// Each two clocks must agree, because a client takes the time of any of the nodes: if the others are away, one of two clocks on
 /// different sides of the median may be that time, and the other one outside of its window. Of clocks that are too far apart, the one
