@@ -105,6 +105,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
+    /// The longest time for which any client of these nodes keeps a lock after its release: the --min-hold of "redlock run". A restarted
+    /// node has no vote for at least this time, and a guard record must allow it
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    min_hold: Option<Duration>,
+
     /// The name of a lock: check also whether the user may use this lock, which the keys in its ACL decide
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
@@ -140,18 +145,23 @@ pub(crate) fn doctor(arguments: Arguments) -> ExitCode {
 
 impl Arguments {
     fn options(&self) -> Result<Options, String> {
-        let options = Options::new(self.ttl).map_err(|error| format!("--ttl: {error}"))?;
-        let Some(max_ttl) = self.max_ttl else {
-            return Ok(options);
-        };
-        options.max_ttl(max_ttl).map_err(|error| match error {
-            OptionsError::MaxTtl => format!(
-                "--ttl {} is longer than --max-ttl {}",
-                humantime::format_duration(self.ttl),
-                humantime::format_duration(max_ttl)
-            ),
-            error => format!("--max-ttl: {error}"),
-        })
+        let mut options = Options::new(self.ttl).map_err(|error| format!("--ttl: {error}"))?;
+        if let Some(max_ttl) = self.max_ttl {
+            options = options.max_ttl(max_ttl).map_err(|error| match error {
+                OptionsError::MaxTtl => format!(
+                    "--ttl {} is longer than --max-ttl {}",
+                    humantime::format_duration(self.ttl),
+                    humantime::format_duration(max_ttl)
+                ),
+                error => format!("--max-ttl: {error}"),
+            })?;
+        }
+        match self.min_hold {
+            Some(min_hold) => options
+                .min_hold(min_hold)
+                .map_err(|error| format!("--min-hold: {error}")),
+            None => Ok(options),
+        }
     }
 }
 

@@ -631,7 +631,7 @@ mod tests {
         assert_eq!(denial, Denial::TtlTooLong { max_ttl_ms: 60_000 });
         assert_eq!(
             denial.to_string(),
-            "its guard record allows TTLs up to 60000 ms; use a shorter TTL, or raise max_ttl for all clients"
+            "its guard record allows a TTL or min_hold of up to 60000 ms; shorten it, or raise max_ttl for all clients"
         );
         // It restarts without its data: it may have forgotten fenced leases of a minute.
         admission.record(Some(node(2, 0)), at(100));

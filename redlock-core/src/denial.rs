@@ -107,6 +107,6 @@ text! {
         Self::Unguarded { .. } =>
             "lost its guard record, which is restored once a quorum of nodes has confirmed the rules";
         Self::TtlTooLong { max_ttl_ms } =>
-            "its guard record allows TTLs up to {} ms; use a shorter TTL, or raise max_ttl for all clients", max_ttl_ms;
+            "its guard record allows a TTL or min_hold of up to {} ms; shorten it, or raise max_ttl for all clients", max_ttl_ms;
     }
 }

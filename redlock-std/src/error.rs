@@ -199,9 +199,9 @@ impl AcquireError {
     }
 
     /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new. It needs all
-    /// nodes, so not while one of them refuses the login.
+    /// nodes and no record of other rules, so not while one of them refuses this client.
     fn may_be_new_servers(&self) -> bool {
-        if self.is_login_refused() {
+        if self.missing_votes().any(refuses_client) {
             return false;
         }
         let mut denials = self.missing_votes().filter_map(NodeError::denial);

@@ -110,8 +110,8 @@ pub(crate) fn max_ttl(seen: &Seen) -> Option<(Duration, bool)> {
     }
 }
 
-/// The finding about the record of a node, among all `records`, for locks with `ttl`.
-pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
+/// The finding about the record of a node, among all `records`, for locks that are held for `longest` without an extension.
+pub(crate) fn finding(seen: &Seen, records: Records, longest: Duration) -> Finding {
     let guard = Guard::of(seen);
     let judgement = match (&guard, records.in_use) {
         (Guard::NotSeen(why), _) => warn(format!("unknown: {why}")),
@@ -152,10 +152,10 @@ pub(crate) fn finding(seen: &Seen, records: Records, ttl: Duration) -> Finding {
                     cure()
                 )),
                 Some(Standing::Quarantined { left, written }) => bad(quarantined(*left, *written)),
-                Some(Standing::Counts) if u128::from(settings.max_ttl_ms) < ttl.as_millis() => {
+                Some(Standing::Counts) if u128::from(settings.max_ttl_ms) < longest.as_millis() => {
                     bad(format!(
-                        "it refuses locks with a TTL of {}, plain ones too; {settings}",
-                        humantime::format_duration(ttl)
+                        "it refuses locks with a TTL or --min-hold of {}, plain ones too; {settings}",
+                        humantime::format_duration(longest)
                     ))
                 }
                 Some(Standing::Counts) => ok(format!("its vote counts; {settings}")),
@@ -285,8 +285,8 @@ fn quarantined(left: Duration, written: Option<Duration>) -> String {
     }
 }
 
-/// Whether all records have the same settings, allow locks with `ttl`, and can be restored by clients.
-pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) -> Finding {
+/// Whether all records have the same settings, allow locks that are held for `longest`, and can be restored by clients.
+pub(crate) fn agreement(all: &[Examination], records: Records, longest: Duration) -> Finding {
     let mut groups: Vec<(Settings, Vec<&str>)> = Vec::new();
     for examination in all {
         let Some(settings) = settings_of(examination) else {
@@ -309,10 +309,10 @@ pub(crate) fn agreement(all: &[Examination], records: Records, ttl: Duration) ->
             )),
             _ => without_records(all),
         },
-        [(settings, _)] if u128::from(settings.max_ttl_ms) < ttl.as_millis() => bad(format!(
-            "the records do not allow a TTL of {}, so the nodes refuse such locks, plain ones too; \
+        [(settings, _)] if u128::from(settings.max_ttl_ms) < longest.as_millis() => bad(format!(
+            "the records do not allow a TTL or --min-hold of {}, so the nodes refuse such locks, plain ones too; \
             {settings}",
-            humantime::format_duration(ttl)
+            humantime::format_duration(longest)
         )),
         [(settings, _)] => ok(format!("one configuration: {settings}")),
         groups => {

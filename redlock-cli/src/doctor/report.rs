@@ -63,7 +63,7 @@ impl Report {
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),
-            guard::agreement(all, records, options.ttl()),
+            guard::agreement(all, records, longest_hold(options)),
         ];
         Self { nodes, fleet }
     }
@@ -101,6 +101,12 @@ impl Report {
         let nodes = self.nodes.iter().flat_map(|(_, findings)| findings);
         nodes.chain(&self.fleet)
     }
+}
+
+/// What a guard record must allow: the longer of the TTL and the `min_hold`.
+fn longest_hold(options: &Options) -> Duration {
+    let min_hold = options.vote_conditions().min_hold_ms;
+    options.ttl().max(Duration::from_millis(min_hold.into()))
 }
 
 /// The shorter default: that of the library, or that of `redlock run`.
@@ -141,7 +147,7 @@ fn findings(
     }
     findings.push(seen.permissions.finding());
     findings.push(Line::finding(&seen.line));
-    findings.push(guard::finding(seen, records, options.ttl()));
+    findings.push(guard::finding(seen, records, longest_hold(options)));
     findings.extend(clock::findings(seen, all, records.in_use));
     findings
 }

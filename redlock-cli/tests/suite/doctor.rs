@@ -1019,13 +1019,16 @@ fn an_uptime_is_judged_by_the_longest_ttl_of_any_client_as_run_judges_it() {
     let servers = healthy(3);
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[], &[]);
-    let report = Report::of(&servers.urls(), &["--max-ttl=1h"]);
-    let bad = [(0, "uptime"), (1, "uptime"), (2, "uptime")];
-    report.expect_bad(&servers, &bad, &["quorum"]);
-    let left = report.check(&servers[0], "uptime")["counts_in_ms"]
-        .as_u64()
-        .unwrap();
-    assert!((3_500_000..=3_636_002).contains(&left), "{left}");
+    // Which a kept lock may outlast.
+    for option in ["--max-ttl=1h", "--min-hold=1h"] {
+        let report = Report::of(&servers.urls(), &[option]);
+        let bad = [(0, "uptime"), (1, "uptime"), (2, "uptime")];
+        report.expect_bad(&servers, &bad, &["quorum"]);
+        let left = report.check(&servers[0], "uptime")["counts_in_ms"]
+            .as_u64()
+            .unwrap();
+        assert!((3_500_000..=3_636_002).contains(&left), "{left}");
+    }
 
     let plain = |max_ttl| {
         let options = ["--ttl=1s", max_ttl, "--no-wait"];
@@ -1263,13 +1266,19 @@ fn configurations_that_differ_are_bad() {
 }
 
 #[test]
-fn a_ttl_that_the_records_do_not_allow_is_bad() {
+fn a_ttl_or_a_min_hold_that_the_records_do_not_allow_is_bad() {
     let servers = healthy(3);
     for server in &servers[..] {
         guard(server, 0, "999:250:60000");
     }
     let bad = [(0, "guard"), (1, "guard"), (2, "guard")];
-    Report::of(&servers.urls(), &[]).expect_bad(&servers, &bad, &["quorum", "guard"]);
+    for refused in [&["--ttl=1s"][..], &["--ttl=500ms", "--min-hold=1s"]] {
+        let report = Report::of(&servers.urls(), refused);
+        report.expect_bad(&servers, &bad, &["quorum", "guard"]);
+        report.expect_message(&servers[0], "guard", "a TTL or --min-hold of 1s");
+    }
+    let report = Report::of(&servers.urls(), &["--ttl=500ms", "--min-hold=999ms"]);
+    report.expect_bad(&servers, &[], &[]);
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(crate) fn draw(latencies: &[Latencies], path: &Path) -> Result<(), Box<dyn E
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 20))
         .margin(15)
+        .margin_right(40)
         .x_label_area_size(50)
         .y_label_area_size(90)
         .build_cartesian_2d(

@@ -184,7 +184,7 @@ async fn a_guard_record_vouches_for_a_young_node_up_to_its_longest_ttl() {
     // Fenced clients of these nodes would not wait for it after a restart.
     let longer = redlock.with_options(patient(TTL + Duration::from_millis(1)));
     let error = longer.try_acquire("dock-7").await.unwrap_err();
-    let words = "its guard record allows TTLs up to 1500 ms";
+    let words = "its guard record allows a TTL or min_hold of up to 1500 ms";
     assert!(error.to_string().contains(words), "{error}");
 }
 
@@ -198,7 +198,7 @@ async fn a_lease_is_not_extended_by_more_than_a_later_guard_record_allows() {
         let kill = ["CLIENT", "KILL", "TYPE", "normal"];
         assert_eq!(server.query::<u32>(&kill).unwrap(), 1);
     }
-    let words = "its guard record allows TTLs up to 1500 ms";
+    let words = "its guard record allows a TTL or min_hold of up to 1500 ms";
     let start = Instant::now();
     // Until the client has met the nodes again.
     loop {

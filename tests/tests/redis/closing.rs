@@ -139,7 +139,7 @@ async fn a_min_hold_that_the_guard_records_do_not_allow_is_refused() {
     let redlock = Redlock::connect(servers.urls(), options.wait(TTL / 60)).unwrap();
     let error = redlock.acquire("dock-7").await.unwrap_err().to_string();
     assert!(
-        error.contains("its guard record allows TTLs up to 60000 ms"),
+        error.contains("its guard record allows a TTL or min_hold of up to 60000 ms"),
         "{error}"
     );
 }

@@ -175,7 +175,7 @@ async fn a_configuration_that_a_quorum_refuses_ends_the_wait_at_once() {
     let too_long = Options::new(Fencing::default().max_ttl() * 2).unwrap();
     for (wrong_logins, options, advice) in [
         (3, plain, "; check the users and the passwords in the URLs"),
-        (0, too_long.wait(LONG), "use a shorter TTL"),
+        (0, too_long.wait(LONG), "; shorten it, or raise max_ttl"),
         (
             0,
             plain.fenced(other_rules).unwrap(),
@@ -189,6 +189,13 @@ async fn a_configuration_that_a_quorum_refuses_ends_the_wait_at_once() {
         assert!(error.is_misconfigured(), "{error}");
         assert!(error.to_string().contains(advice), "{error}");
     }
+    // As if a new server were among them: `redlock init` writes nothing where there are other rules.
+    servers[4].query::<u64>(&["DEL", "redlock:guard"]).unwrap();
+    let options = plain.fenced(other_rules).unwrap();
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.acquire("dock-7").await.unwrap_err().to_string();
+    assert!(error.contains("lost its guard record"), "{error}");
+    assert!(!error.contains("redlock init"), "{error}");
     // Two of five are no reason.
     let redlock = Redlock::connect(without_login(2), plain).unwrap();
     redlock.acquire("dock-7").await.unwrap().release().await;

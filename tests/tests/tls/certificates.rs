@@ -1,17 +1,19 @@
 //! What servers show as certificates, and what it costs to refuse them.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redlock_std::{BoundedVerifier, Redlock};
-use redlock_tests::{Authority, TlsServer};
+use redlock_tests::{Authority, Servers, TlsServer};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::sync::mpsc;
 
-use super::{client_that_trusts, patient, refused, told};
+use super::{client_that_trusts, patient, refused, serve, told};
 
 /// Far fewer than a handshake has room for.
 const INTERMEDIATES: usize = 8;
@@ -76,6 +78,35 @@ async fn hundreds_of_certificates_cost_a_client_about_as_much_as_one() {
     }
     println!("refused after {of_one:?}, and with {OTHERS} certificates more after {of_all:?}");
     assert!(of_all < of_one * MOST, "{of_all:?}, with one {of_one:?}");
+}
+
+/// Each of them takes time of the thread. If calls caused a reconnect, as they do for a node that is back, there would be 30 a second.
+#[tokio::test]
+async fn forged_certificates_are_verified_no_more_often_under_load() {
+    // They take at least 10, 20, 40, 80, 160, 320 and 500 ms.
+    const DELAYS: usize = 7;
+    const LEAST: Duration = Duration::from_secs(1);
+
+    let authority = Authority::create();
+    let (report, mut shown) = mpsc::unbounded_channel();
+    let forger = serve(&authority.forge("127.0.0.1", 1, 0), move |mut stream| {
+        report.send(Instant::now()).unwrap();
+        let _refusal = stream.read(&mut [0; 1]);
+    });
+    let servers = Servers::start(2);
+    let urls = servers.urls().into_iter().chain([forger]);
+    let redlock = Redlock::connect_with_tls(urls, patient(), &authority.config(None)).unwrap();
+    let start = shown.recv().await.unwrap();
+    let mut last = start;
+    for _ in 0..DELAYS {
+        last = loop {
+            redlock.acquire("dock-7").await.unwrap().release().await;
+            if let Ok(at) = shown.try_recv() {
+                break at;
+            }
+        };
+    }
+    assert!(last - start >= LEAST, "{:?}", last - start);
 }
 
 /// Only printed: a figure for those who change the limits.

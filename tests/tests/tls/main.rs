@@ -13,14 +13,14 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::{Authority, TlsServer, connect_storm, eventually};
+use redlock_tests::{Authority, Certified, TlsServer, connect_storm, eventually};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -207,15 +207,33 @@ async fn what_a_handshake_may_take_is_not_left_for_replies() {
     const REPLY: usize = 60_000;
 
     let authority = Authority::create();
-    let own = authority.sign("127.0.0.1");
+    let url = serve(&authority.sign("127.0.0.1"), |mut stream| {
+        // To the first word of the login.
+        let _length = stream.read(&mut [0; 1_000]);
+        let reply = format!("${REPLY}\r\n{}\r\n", "x".repeat(REPLY));
+        drop(stream.write_all(reply.as_bytes()));
+        let _end = stream.read(&mut [0; 1]);
+    });
+    let tls = authority.config(None);
+    let redlock = Redlock::connect_with_tls([url], patient(), &tls).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert!(error.contains("sent more than was asked for"), "{error}");
+}
+
+/// Starts a server that shows these certificates, and gives each connection to `each`. Returns its URL.
+fn serve(
+    own: &Certified,
+    mut each: impl FnMut(StreamOwned<ServerConnection, TcpStream>) + Send + 'static,
+) -> String {
+    let chain = CertificateDer::pem_file_iter(&own.certificate).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(
-            vec![CertificateDer::from_pem_file(own.certificate).unwrap()],
-            PrivateKeyDer::from_pem_file(own.key).unwrap(),
+            chain.map(Result::unwrap).collect(),
+            PrivateKeyDer::from_pem_file(&own.key).unwrap(),
         );
     let config = Arc::new(config.unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -223,18 +241,10 @@ async fn what_a_handshake_may_take_is_not_left_for_replies() {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
-            let mut stream = StreamOwned::new(session, stream);
-            // To the first word of the login.
-            let _length = stream.read(&mut [0; 1_000]);
-            let reply = format!("${REPLY}\r\n{}\r\n", "x".repeat(REPLY));
-            drop(stream.write_all(reply.as_bytes()));
-            let _end = stream.read(&mut [0; 1]);
+            each(StreamOwned::new(session, stream));
         }
     });
-    let tls = authority.config(None);
-    let redlock = Redlock::connect_with_tls([url], patient(), &tls).unwrap();
-    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
-    assert!(error.contains("sent more than was asked for"), "{error}");
+    url
 }
 
 async fn refused(server: &TlsServer, tls: &Arc<rustls::ClientConfig>) -> String {
