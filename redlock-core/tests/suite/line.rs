@@ -860,6 +860,8 @@ impl Transport for Counted<'_> {
 struct Misfit<'c> {
     client: Client<'c>,
     misfits: Rc<Cell<u32>>,
+    /// No acquire reaches the node.
+    is_cut: Rc<Cell<bool>>,
 }
 
 #[cfg(feature = "fence")]
@@ -877,6 +879,10 @@ impl Transport for Misfit<'_> {
 
         let command = command.at_node(self.mailbox());
         let left = self.misfits.get();
+        if self.is_cut.get() && command.is_acquire() {
+            let failure = redlock_core::Failure::Transport(MockError::Refused);
+            return Err(redlock_core::NodeError::new(self.name(), failure));
+        }
         if !command.is_acquire() || left == 0 {
             return self.client.execute(&command).await;
         }
@@ -911,6 +917,7 @@ fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
         let links = nodes.iter().zip(&misfits).map(|(node, misfits)| Misfit {
             client: node.client(mailbox(1)),
             misfits: Rc::clone(misfits),
+            is_cut: Rc::default(),
         });
         let entropy = SeededEntropy::new(1_001);
         let mut misled = Redlock::<_, _, _, 5>::new(links, &clock, entropy, options).unwrap();
@@ -947,6 +954,47 @@ fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
         assert!(taken <= TURN / 4 + 6 * ROUND_TRIP, "{taken:?}");
         assert!(lines_are_empty(&nodes));
     }
+}
+
+/// Two nodes are left for the lock, and one of them is the only one for the client that waits first. It cannot be called, so it looks
+/// often.
+#[cfg(feature = "fence")]
+#[test]
+fn a_client_that_reaches_no_quorum_is_not_waited_for_either_where_the_clock_of_a_node_is_wrong() {
+    let clock = MockClock::new();
+    let nodes = far(&clock, 3);
+    nodes[0].set_clock_step(60_000_000);
+    let options = patient().fenced(redlock_core::Fencing::default()).unwrap();
+    let is_cut = Rc::new(Cell::new(false));
+    let links = nodes.iter().enumerate().map(|(number, node)| Misfit {
+        client: node.client(mailbox(1).uncallable()),
+        misfits: Rc::default(),
+        is_cut: match number {
+            1 => Rc::clone(&is_cut),
+            _ => Rc::default(),
+        },
+    });
+    let entropy = SeededEntropy::new(1_001);
+    let mut cut_off = Redlock::<_, _, _, 5>::new(links, &clock, entropy, options).unwrap();
+    let mut other = queued_with(&nodes, &clock, 2, options);
+    let taken = async {
+        let lease = other.try_acquire(KEY).await.unwrap();
+        clock.sleep_until(at(ms(1_000))).await;
+        is_cut.set(true);
+        // It learns that a client waits, so it goes to the end of the line.
+        other.release(lease).await;
+        let lease = other.acquire(KEY).await.unwrap();
+        drop(lease);
+        Duration::from_micros(clock.now().as_micros()) - ms(1_000)
+    };
+    let waits = async {
+        clock.sleep_until(at(ms(100))).await;
+        cut_off.acquire(KEY).await.unwrap_err();
+    };
+    let Either::Second(taken) = clock.run(select(waits, taken)) else {
+        panic!("the other client has waited for longer than the one without a quorum");
+    };
+    assert!(taken <= TURN + LONGEST_LOOK, "{taken:?}");
 }
 
 /// Each of three clients is near one node and far from the others.

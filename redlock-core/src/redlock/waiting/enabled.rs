@@ -212,8 +212,11 @@ where
         } else if self.clock.now() < waiting.give_up_at {
             match ballot.verdict {
                 // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again. But if only
-                // the fence was in its way, it has the right one by now, and those that came later must not overtake it.
-                Verdict::Unreachable if !self.is_only_misfit(ballot) => {
+                // the fence was in its way, it has the right one by now, and those that came later must not overtake it. If the fence
+                // is in its way again, it is the clock of a node that is wrong.
+                Verdict::Unreachable
+                    if waiting.failed_rounds > 1 || !self.is_only_misfit(ballot) =>
+                {
                     (self.all, self.departure(waiting))
                 }
                 _ => (carriers, waiting.place),
