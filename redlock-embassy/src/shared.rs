@@ -192,7 +192,7 @@ where
     }
 
     /// Acquires the lock, runs `work` and releases the lock, like [`Redlock::hold`]. The other tasks use the lock while the work
-    /// runs.
+    /// runs. If one of them sets other options meanwhile, the limit of extensions does not change.
     ///
     /// # Errors
     ///
@@ -202,10 +202,16 @@ where
         key: K,
         work: impl AsyncFnOnce(&Lease<K>) -> R,
     ) -> Result<R, HoldError<NodeErrorOf<T>, MAX>> {
-        let lease = self.acquire(key).await.map_err(HoldError::NotAcquired)?;
+        let (acquisition, max_extensions) = {
+            let turn = self.turn().await;
+            (turn.begin(), turn.options().extensions())
+        };
+        let acquired = self.acquire_by(acquisition, key).await;
+        let lease = acquired.map_err(HoldError::NotAcquired)?;
         let mut held = Held::new(self, &lease);
         // `keep` is polled before the work: if the lease has expired during a long pause, the work does not run any more.
-        let done = match select(self.keep(&mut held.lease), work(&lease)).await {
+        let keep = self.keep(&mut held.lease, max_extensions);
+        let done = match select(keep, work(&lease)).await {
             Either::First(cause) => Err(HoldError::Lost(cause)),
             Either::Second(_) if !held.lease.is_valid(self.clock.now()) => {
                 Err(HoldError::Lost(LossCause::Expired))
@@ -217,9 +223,14 @@ where
     }
 
     /// Extends the lease each time a third of its validity has passed, until it is lost. Returns the cause, no later than the
-    /// validity ends. Like [`Redlock::keep`], but takes a turn for each extension.
-    async fn keep(&self, lease: &mut Lease<&[u8]>) -> LossCause<NodeErrorOf<T>, MAX> {
-        let mut extensions_left = self.turn().await.options().extensions();
+    /// validity ends. Like [`Redlock::keep`], but takes a turn for each extension. Whenever it waits for a turn, it also waits for the
+    /// end of the validity: another task may keep its turn for longer.
+    async fn keep(
+        &self,
+        lease: &mut Lease<&[u8]>,
+        max_extensions: Option<u32>,
+    ) -> LossCause<NodeErrorOf<T>, MAX> {
+        let mut extensions_left = max_extensions;
         let mut failed = None;
         let mut failed_tries = 0_u32;
         let mut due = self.extension_due(lease);
@@ -228,7 +239,6 @@ where
                 due = lease.valid_until();
             }
             self.clock.sleep_until(due.min(lease.valid_until())).await;
-            // The task does not wait for its turn beyond the validity.
             let expiry = self.clock.sleep_until(lease.valid_until());
             let mut turn = match select(expiry, self.turn()).await {
                 Either::Second(turn) if lease.is_valid(self.clock.now()) => turn,

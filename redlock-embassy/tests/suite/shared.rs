@@ -1,5 +1,6 @@
 //! Several tasks that share one lock.
 
+use core::cell::Cell;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -11,7 +12,7 @@ use embassy_futures::join::{join, join3};
 use embassy_futures::select::select;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
-use redlock_core::{AcquireError, Clock, HoldError, Redlock};
+use redlock_core::{AcquireError, Clock, HoldError, LossCause, Redlock};
 use redlock_embassy::{Options, Shared};
 
 use crate::fleet::*;
@@ -215,6 +216,58 @@ fn work_is_dropped_when_its_lease_expires_although_another_task_keeps_its_turn()
     assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
     // The work has ended with the validity. Then its release has waited for the turn.
     assert!((20_000..21_000).contains(&ended_at), "{ended_at}");
+}
+
+/// The other task asks for its turn during the acquire, so it gets the turn before the first extension.
+#[test]
+fn work_is_dropped_when_its_lease_expires_although_another_task_has_the_turn_after_the_acquire() {
+    let clock = &MockClock::new();
+    let nodes = MockNode::array(clock);
+    let shared = &shared(clock, &nodes);
+    let (valid_until, worked_at) = (Cell::new(clock.now()), Cell::new(clock.now()));
+    let hold = shared.hold("dock-7", async |lease| {
+        valid_until.set(lease.valid_until());
+        loop {
+            worked_at.set(clock.now());
+            sleep(clock, ms(10)).await;
+        }
+    });
+    let keeps_its_turn = async {
+        sleep(clock, ms(2)).await;
+        let turn = shared.turn().await;
+        sleep(clock, ms(20_000)).await;
+        drop(turn);
+    };
+    let (result, ()): (Result<(), _>, ()) = clock.run(join(hold, keeps_its_turn));
+    assert!(matches!(result, Err(HoldError::Lost(_))), "{result:?}");
+    let (worked_at, valid_until) = (worked_at.get(), valid_until.get());
+    assert!(worked_at < valid_until, "{worked_at:?}, {valid_until:?}");
+}
+
+/// The limit is that of the options with which the hold began.
+#[test]
+fn a_shared_hold_extends_its_lease_no_more_often_than_the_options_allow() {
+    for max_extensions in [0, 1, 3] {
+        let clock = &MockClock::new();
+        let nodes = MockNode::array(clock);
+        let shared = &shared(clock, &nodes);
+        let mut turn = clock.run(shared.turn());
+        let options = turn.options().max_extensions(max_extensions);
+        turn.set_options(options);
+        drop(turn);
+        let begun_at = clock.now();
+        let hold = shared.hold("dock-7", async |_| sleep(clock, ms(600_000)).await);
+        let result = clock.run(hold);
+        let cause = match result {
+            Err(HoldError::Lost(cause)) => cause,
+            result => panic!("{result:?}"),
+        };
+        assert!(matches!(cause, LossCause::ExtensionsSpent), "{cause:?}");
+        // Each extension comes after a third of a validity of ten seconds.
+        let held = clock.now().saturating_duration_since(begun_at);
+        let expected = ms(10_000 + u64::from(max_extensions) * 3_333);
+        assert!(held.abs_diff(expected) < ms(200), "{held:?}");
+    }
 }
 
 /// Drops the future after each number of milliseconds. Then nothing is left on any node after the next operation.
