@@ -175,9 +175,33 @@ fn reap_orphans(child: Pid) {
                 let _reaped = waitid(Id::Pid(orphan), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
             }
             Err(nix::errno::Errno::EINTR) => {}
+            // `nix` knows no real-time signals, and does not tell whom one has ended.
+            Err(nix::errno::Errno::EINVAL) if reap_zombies(child) => {}
             _ => return,
         }
     }
+}
+
+/// Reaps all children that have ended, except `child`. Returns whether there was one.
+#[cfg(target_os = "linux")]
+fn reap_zombies(child: Pid) -> bool {
+    use rustix::process::{WaitOptions, getpid, waitpid};
+
+    let own = getpid().as_raw_pid().to_string();
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = names.filter_map(|name| Pid::from_raw(name.file_name().to_str()?.parse().ok()?));
+    let is_zombie = |pid: &Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name of the program, in parentheses, may contain anything.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let mut words = rest.split_ascii_whitespace();
+        words.next() == Some("Z") && words.next() == Some(own.as_str())
+    };
+    let orphans = pids.filter(|pid| *pid != child && is_zombie(pid));
+    orphans
+        .filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))))
+        .count()
+        > 0
 }
 
 /// Handles a stopped child, which does not continue by itself.

@@ -296,13 +296,34 @@ fn the_urls_of_the_nodes_stay_with_redlock_unless_the_command_is_to_have_them() 
 
 #[test]
 fn as_the_first_process_it_reaps_orphans() {
-    let servers = Servers::start(3);
     // Twenty processes whose parent has ended before them.
     let script = "for i in $(seq 20); do (sleep 0.05 & ); done
-        zombies() { cat /proc/[0-9]*/stat | grep -c ') Z ' ; }
-        sleep 0.3
-        for i in $(seq 500); do [ \"$(zombies)\" = 0 ] && exit 5; sleep 0.02; done; exit 6";
-    let inner = run(&servers, &[], "dock-7", script);
+        sleep 0.3";
+    expect_no_zombies(script);
+}
+
+#[test]
+fn as_the_first_process_it_reaps_orphans_also_after_one_that_a_real_time_signal_has_ended() {
+    let script = "for signal in 34 64; do
+            orphan=$(sh -c 'sleep 60 >/dev/null & echo $!')
+            kill -$signal $orphan
+            until gone $orphan; do sleep 0.01; done
+        done
+        for i in $(seq 20); do (sleep 0.05 & ); done
+        sleep 0.3";
+    expect_no_zombies(script);
+}
+
+/// Runs `script` under a `redlock` that is the first process, and then waits until there is no zombie.
+fn expect_no_zombies(script: &str) {
+    let servers = Servers::start(3);
+    let script = format!(
+        "zombies() {{ cat /proc/[0-9]*/stat | grep -c ') Z ' ; }}
+        gone() {{ ! grep -q -v ') Z ' /proc/$1/stat 2>/dev/null ; }}
+        {script}
+        for i in $(seq 500); do [ \"$(zombies)\" = 0 ] && exit 5; sleep 0.02; done; exit 6"
+    );
+    let inner = run(&servers, &[], "dock-7", &script);
     let mut command = Command::new("unshare");
     command
         .args([
