@@ -64,6 +64,8 @@ impl Child {
             .env("REDLOCK_TOKEN", token)
             // If this process runs under another lock, the inherited fence is that of another key.
             .env_remove("REDLOCK_FENCE");
+        let (name, pids) = terminal::above_command();
+        process.env(name, pids);
         if !plan.keep_env {
             // It may contain the passwords of the nodes.
             process.env_remove("REDLOCK_NODES");

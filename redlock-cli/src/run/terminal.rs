@@ -1,10 +1,11 @@
 //! Lends the terminal to a child that needs it.
 
+use std::env;
 use std::fs::File;
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
-use rustix::process::{Pid, getpgrp};
+use rustix::process::{Pid, getpgid, getpgrp, getpid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 /// The terminal. The child runs in its own process group, so for the terminal it is in the background: if it reads from
@@ -18,20 +19,26 @@ pub(crate) struct Terminal {
 #[derive(Debug)]
 struct Lent {
     terminal: File,
+    /// The group that had the terminal before the child.
+    foreground: Pid,
     /// The modes before the child changed them.
     modes: Termios,
 }
 
 impl Terminal {
-    /// Puts `group` into the foreground, if this process is in the foreground itself and not, for example, a job started
-    /// with `&`. Returns whether `group` is in the foreground now.
+    /// Puts `group` into the foreground, if this process is in the foreground itself, or another `redlock` under which it runs,
+    /// and not, for example, a job started with `&`. Returns whether `group` is in the foreground now.
     pub(crate) fn lend(&mut self, group: Pid) -> io::Result<bool> {
         let terminal = File::options().read(true).write(true).open("/dev/tty")?;
         let foreground = tcgetpgrp(&terminal)?;
-        if foreground == getpgrp() {
+        if foreground == getpgrp() || is_of_one_above(foreground) {
             let modes = tcgetattr(&terminal)?;
             tcsetpgrp(&terminal, group)?;
-            self.lent.get_or_insert(Lent { terminal, modes });
+            self.lent.get_or_insert(Lent {
+                terminal,
+                foreground,
+                modes,
+            });
             return Ok(true);
         }
         Ok(foreground == group)
@@ -45,14 +52,44 @@ impl Terminal {
     /// Takes the foreground back. If the child was killed, also restores the modes: after a killed editor, the terminal
     /// would be unusable.
     pub(crate) fn take_back(&mut self, was_killed: bool) -> io::Result<()> {
-        if let Some(Lent { terminal, modes }) = self.lent.take() {
-            tcsetpgrp(&terminal, getpgrp())?;
+        if let Some(Lent {
+            terminal,
+            foreground,
+            modes,
+        }) = self.lent.take()
+        {
+            tcsetpgrp(&terminal, foreground)?;
             if was_killed {
                 tcsetattr(&terminal, OptionalActions::Now, &modes)?;
             }
         }
         Ok(())
     }
+}
+
+/// The variable with the process IDs of all `redlock run` under which a command runs, separated by commas. Each of them has its
+/// command in another process group, so only the outermost one is in the foreground, and it sees no stop of a command further
+/// down. The one that sees it must not stop itself as a request, because a stopped process extends no lease.
+const ABOVE: &str = "REDLOCK_PIDS";
+
+/// The value of this variable for the command of this process.
+pub(crate) fn above_command() -> (&'static str, String) {
+    let own = getpid().to_string();
+    let above = env::var(ABOVE).unwrap_or_default();
+    let all = if above.is_empty() {
+        own
+    } else {
+        format!("{above},{own}")
+    };
+    (ABOVE, all)
+}
+
+/// Whether `group` is that of a `redlock run` under which this process runs. One that has ended lends nothing: its terminal is back
+/// with another user.
+fn is_of_one_above(group: Pid) -> bool {
+    let above = env::var(ABOVE).unwrap_or_default();
+    let mut pids = above.split(',').filter_map(|pid| pid.parse().ok());
+    pids.any(|pid| getpgid(Pid::from_raw(pid)).is_ok_and(|of_pid| of_pid == group))
 }
 
 /// Lets the calling thread write to the terminal, and take it back, from the background. By default the system would

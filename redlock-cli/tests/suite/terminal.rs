@@ -100,6 +100,53 @@ fn the_terminal_is_given_back() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+#[test]
+fn a_command_under_several_locks_can_read_from_the_terminal_and_gives_it_back() {
+    let servers = Servers::start(3);
+    let reader = "sh -c 'echo ready; read word; echo \"first $word\"; exit 3'";
+    for inner in [
+        "$REDLOCK run --keep-env b --",
+        "$REDLOCK run --keep-env b -- $REDLOCK run --keep-env c --",
+        // A shell between the two, in the process group of the inner one.
+        "sh -c '$REDLOCK run --keep-env b -- \"$@\"; exit $?' sh",
+    ] {
+        let line = format!(
+            "$REDLOCK run --keep-env a -- {inner} {reader}; echo code $?; read word; echo \"second $word\""
+        );
+        let mut terminal = Terminal::start_shell(&servers, &line);
+        terminal.expect("ready");
+        terminal.type_in("one\n");
+        terminal.expect("first one");
+        terminal.expect("code 3");
+        terminal.type_in("two\n");
+        terminal.expect("second two");
+        assert_eq!(terminal.end(), Some(0), "{line}");
+    }
+}
+
+#[test]
+fn a_job_in_the_background_takes_the_terminal_from_nobody_under_another_lock_either() {
+    let servers = Servers::start(3);
+    // A shell with job control, as at a prompt.
+    let line = "set -m
+        $REDLOCK run --keep-env a -- $REDLOCK run --keep-env --ttl 1s -v b -- \
+            sh -c 'echo ready; read word </dev/tty; echo \"stolen $word\"' &
+        until [ -e done ]; do sleep 0.01; done
+        read word; echo \"own $word\"; kill %1; wait %1; echo over";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    terminal.expect("ready");
+    eventually("a stopped command", || terminal.has_stopped("sh"));
+    // Its request is looked at more often than its lease is extended.
+    let extensions = || terminal.text().matches("extended").count();
+    let before = extensions();
+    eventually("two extensions", || extensions() >= before + 2);
+    std::fs::write(terminal.directory.path().join("done"), "").unwrap();
+    terminal.type_in("word\n");
+    terminal.expect("own word");
+    terminal.expect("over");
+    assert!(!terminal.text().contains("stolen"), "{}", terminal.text());
+}
+
 /// A pseudo-terminal, and what is in it.
 pub(crate) struct Terminal {
     script: Child,
@@ -171,6 +218,17 @@ impl Terminal {
         text.split_once('\n')
             .map_or("", |(_, rest)| rest)
             .to_owned()
+    }
+
+    /// Whether a process of this name that was started in the terminal is stopped.
+    fn has_stopped(&self, name: &str) -> bool {
+        let directory = self.directory.path();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        processes
+            .map(|process| process.path())
+            .filter(|path| std::fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == directory))
+            .filter_map(|path| std::fs::read_to_string(path.join("stat")).ok())
+            .any(|stat| stat.contains(&format!("({name}) T ")))
     }
 
     pub(crate) fn end(mut self) -> Option<i32> {
