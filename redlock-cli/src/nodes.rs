@@ -62,10 +62,14 @@ impl NodeArguments {
             .collect();
         let (sources, urls): (Vec<String>, Vec<String>) = given.into_iter().unzip();
         if urls.is_empty() {
-            return Err(
+            let is_below_run = env::var_os("REDLOCK_TOKEN").is_some();
+            return Err(if is_below_run && env::var_os("REDLOCK_NODES").is_none() {
+                "no node: redlock run removes REDLOCK_NODES from the environment of its command: give it --keep-env, or name the nodes \
+                 in a --nodes-file or in REDLOCK_NODES_FILE"
+            } else {
                 "no node: name each node with --node, or all of them in REDLOCK_NODES or in a --nodes-file"
-                    .to_owned(),
-            );
+            }
+            .to_owned());
         }
         #[cfg(not(feature = "tls"))]
         if urls.iter().any(|url| crate::url::is_tls(url)) {

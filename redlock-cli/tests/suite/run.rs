@@ -295,6 +295,17 @@ fn the_urls_of_the_nodes_stay_with_redlock_unless_the_command_is_to_have_them() 
 }
 
 #[test]
+fn a_command_of_redlock_under_a_run_that_has_no_nodes_says_who_has_removed_them() {
+    let servers = Servers::start(3);
+    let script = format!("{} inspect dock-8", env!("CARGO_BIN_EXE_redlock"));
+    let ended = end_of(run(&servers, &[], "dock-7", &script));
+    ended.expect_code(64);
+    ended.expect_stderr("redlock run removes REDLOCK_NODES");
+    ended.expect_stderr("--keep-env");
+    end_of(run(&servers, &["--keep-env"], "dock-7", &script)).expect_code(0);
+}
+
+#[test]
 fn as_the_first_process_it_reaps_orphans() {
     // Twenty processes whose parent has ended before them.
     let script = "for i in $(seq 20); do (sleep 0.05 & ); done
