@@ -16,8 +16,10 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use redlock_std::{KeyName, Options};
+use redlock_core::Clock;
+use redlock_std::{KeyName, Options, SystemClock};
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
 use crate::{duration, exit, json, key, output};
@@ -200,6 +202,48 @@ impl Sight {
         let holdings = each(nodes.to_vec(), |node| Holding::read(node, key.to_owned())).await;
         let credits = Credit::of(&holdings, max_ttl);
         Self { holdings, credits }
+    }
+
+    /// What the nodes tell until a quorum has told that the lock is free. A node that answers as fast as the quorum is heard too,
+    /// because it may know why an answer of another node does not count.
+    pub(crate) async fn until_free(nodes: &[Node], key: &[u8], max_ttl: Option<Duration>) -> Self {
+        let mut reading = JoinSet::new();
+        for (place, node) in nodes.iter().cloned().enumerate() {
+            let key = key.to_owned();
+            reading.spawn(async move { (place, Holding::read(node, key).await) });
+        }
+        let mut holdings: Vec<_> = nodes.iter().map(Holding::unanswered).collect();
+        let began_at = SystemClock.now();
+        let mut free_at = None;
+        loop {
+            let credits = Credit::of(&holdings, max_ttl);
+            let sight = Self { holdings, credits };
+            let now = SystemClock.now();
+            free_at = match sight.tally().verdict {
+                Verdict::Free => free_at.or(Some(now)),
+                _ => None,
+            };
+            // As long again as a quorum took.
+            let end = free_at.map(|at| at.saturating_add(at.saturating_duration_since(began_at)));
+            let next = tokio::select! {
+                biased;
+                next = reading.join_next() => next,
+                () = SystemClock.sleep_until(end.unwrap_or(now)), if end.is_some() => None,
+            };
+            let Some(read) = next else {
+                return sight;
+            };
+            holdings = sight.holdings;
+            match read {
+                Ok((place, holding)) => {
+                    if let Some(unanswered) = holdings.get_mut(place) {
+                        *unanswered = holding;
+                    }
+                }
+                // Nothing cancels the task.
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
     }
 
     pub(crate) fn tally(&self) -> Tally<'_> {

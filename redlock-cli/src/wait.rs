@@ -78,7 +78,7 @@ async fn until_free(
     // A connection that is made anew takes less than two looks.
     let mut unknown = 0;
     loop {
-        let sight = Sight::of(&nodes, &key, max_ttl).await;
+        let sight = Sight::until_free(&nodes, &key, max_ttl).await;
         let tally = sight.tally();
         let holder = match tally.verdict {
             Verdict::Held { token, .. } => {

@@ -99,6 +99,17 @@ impl Holding {
         }
     }
 
+    /// That of a node that has not answered yet.
+    pub(crate) fn unanswered(node: &Node) -> Self {
+        let why = || "no answer yet".to_owned();
+        Self {
+            node: node.name().to_owned(),
+            state: Err(why()),
+            line: Err(why()),
+            identity: Err(why()),
+        }
+    }
+
     /// Who the owner record of the holder on this node names, escaped for printing.
     pub(crate) fn owner(&self) -> Option<&str> {
         match &self.state.as_ref().ok()?.key {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_tests::{Server, Servers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -36,6 +36,15 @@ fn wait_ends_when_the_lock_is_free_and_takes_nothing() {
     let mut waiting = command(&servers, &["wait", "--timeout=0", KEY]);
     waiting.arg("--node-timeout=0.1");
     end_of(waiting).expect_code(69);
+}
+
+#[test]
+fn wait_ends_when_a_quorum_has_told_that_the_lock_is_free_although_a_node_hangs() {
+    let servers = Servers::start(5);
+    servers[0].pause();
+    let start = Instant::now();
+    on(&servers, &["wait", "--node-timeout=20s", KEY]).expect_code(0);
+    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
