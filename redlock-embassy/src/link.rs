@@ -171,6 +171,14 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         matches!(self.state, State::Open)
     }
 
+    /// Whether a call was dropped while it connected or logged in. The attempt may have ended since.
+    pub(crate) const fn is_connecting(&self) -> bool {
+        matches!(
+            self.state,
+            State::Connecting { .. } | State::LoggingIn { .. }
+        )
+    }
+
     /// The last error.
     pub(crate) const fn why(&self) -> TransportError {
         self.why

@@ -4,6 +4,7 @@
 use core::future::pending;
 use core::time::Duration;
 
+use embassy_futures::poll_once;
 #[cfg(feature = "queue")]
 use embassy_futures::yield_now;
 #[cfg(feature = "queue")]
@@ -152,8 +153,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     ///
     /// Commands connect by themselves. Call this to find out why a node fails. If connecting takes longer than a round, call
     /// [`connect_quorum`](crate::connect_quorum), which connects to the nodes side by side. If the future is dropped, the next
-    /// call continues the attempt. If the connect timeout is over by then, it uses the attempt if it has succeeded, and fails at once
-    /// otherwise; the call after that begins a new one.
+    /// call continues the attempt. If the attempt has ended by then, or its connect timeout is over, the call uses the connection if
+    /// it is open, and begins a new attempt otherwise.
     ///
     /// # Errors
     ///
@@ -161,8 +162,15 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// for one of the answers to it.
     pub async fn connect(&mut self) -> Result<(), NodeError> {
         let opened = async {
-            let _why = self.reach(Goal::CaughtUp).await;
-            self.process_replies();
+            loop {
+                let _why = self.reach(Goal::CaughtUp).await;
+                self.process_replies();
+                // If the attempt of a dropped call has ended, its result may be old: the node may be back, or the connection may
+                // have ended since.
+                if !self.link.is_connecting() || poll_once(self.reach(Goal::Open)).is_pending() {
+                    break;
+                }
+            }
             self.link.reset_back_off();
             self.reach(Goal::Open).await
         };

@@ -244,19 +244,34 @@ fn a_dropped_attempt_is_the_same_one_wherever_it_is_dropped() {
 }
 
 #[test]
-fn an_attempt_that_was_not_polled_for_long_is_used_if_it_has_succeeded_and_otherwise_given_up() {
+fn an_attempt_that_was_not_polled_for_long_is_used_if_it_has_succeeded_and_otherwise_replaced() {
     for (takes, is_connected) in [(9_000, true), (900_000, false)] {
         let (world, server, mut node) = unconnected();
         server.enter(Entry::After(ms(takes)));
         assert_eq!(world.round(&mut node, &acquire(A)), None);
         world.clock.advance(ms(60_000));
-        let before = world.now_ms();
+        let begun_at = world.now_ms();
         assert_eq!(world.run(node.connect()).is_ok(), is_connected);
-        assert!(world.now_ms() - before < 1_000);
-        // Otherwise, a client that calls rarely would wait for a host that is gone for ever.
-        server.enter(Entry::OPEN);
-        assert!(world.run(node.connect()).is_ok());
+        let taken = world.now_ms() - begun_at;
+        if is_connected {
+            assert_eq!((server.attempts(), taken), (vec![0], 0));
+        } else {
+            // Otherwise, a client that calls rarely would never learn whether the node can be reached now.
+            assert_eq!((server.attempts(), taken), (vec![0, begun_at], 3_000));
+        }
     }
+}
+
+#[test]
+fn a_dropped_attempt_whose_connection_has_ended_since_is_replaced() {
+    let (world, server, mut node) = unconnected();
+    server.hang(usize::MAX);
+    // It is connected, and in its login.
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    server.cut();
+    server.resume();
+    assert_eq!(world.run(node.connect()), Ok(()));
+    assert_eq!((server.connections(), server.clients()), (2, 1));
 }
 
 #[test]

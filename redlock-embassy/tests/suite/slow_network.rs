@@ -334,3 +334,49 @@ fn a_device_that_calls_less_often_than_the_connect_timeout_gets_the_lock() {
         }
     }
 }
+
+/// Connecting takes longer than a round, and the stack closes a connection between two uses of the lock. So each use begins with what
+/// is left of an attempt of the use before it.
+#[test]
+fn a_device_that_closes_idle_connections_gets_the_lock_again_after_an_outage_however_seldom_it_calls()
+ {
+    // Round trip, node timeout, connect timeout, the time of `close_when_idle`, and the pauses between two uses. The second pause is
+    // shorter than the connect timeout.
+    let cellular = (600, 2_000, 5_000, 5_000);
+    let default = (60, 200, 3_000, 2_000);
+    for ((round_trip, node_timeout, connect_timeout, idle), pause) in [
+        (cellular, 600_000),
+        (cellular, 10_000),
+        (default, 600_000),
+        (default, 2_500),
+    ] {
+        let (_, mut lan) = lan::<3>();
+        lan.cable.delay(ms(round_trip / 2));
+        let options = Options::new(ms(60_000)).unwrap().wait(Duration::ZERO);
+        let options = options.node_timeout(ms(node_timeout)).unwrap();
+        let nodes = [0, 1, 2].map(|number| {
+            let socket = lan.socket(number).close_when_idle(ms(idle));
+            TcpNode::<_, _>::new(socket, EmbassyClock).connect_timeout(ms(connect_timeout))
+        });
+        let entropy = SeededEntropy::new(1);
+        let mut lock = Redlock::<_, _, _, 3>::new(nodes, EmbassyClock, entropy, options).unwrap();
+        for number in 0..10 {
+            let is_down = (2..4).contains(&number);
+            if is_down {
+                lan.cable.pull();
+            } else {
+                lan.cable.plug_in();
+            }
+            let is_connected = lan.run(connect_quorum(&mut lock));
+            let result = lan.run(lock.try_acquire("dock-7"));
+            assert!(
+                is_down || is_connected && result.is_ok(),
+                "use {number}, pause {pause} ms: {is_connected}, {result:?}"
+            );
+            if let Ok(lease) = result {
+                lan.run(lock.release(lease));
+            }
+            lan.idle(ms(pause));
+        }
+    }
+}
