@@ -1,5 +1,6 @@
 //! Checks of the permissions of a user, without side effects.
 
+use redis::{Value, from_redis_value};
 use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use redlock_std::printable;
 use serde_json::{Value as Json, json};
@@ -72,6 +73,9 @@ const KEYS: [&str; 3] = [GUARD_KEY, FENCES, OWNERS];
 const FENCES: &str = "redlock:fence:*";
 const OWNERS: &str = "redlock:owner:*";
 
+/// Commands that need the key of the lock. With it, DEL has no form without effect, and GET may return much.
+const WITHOUT_HARMLESS_FORM: [&str; 3] = ["get", "del", "pttl"];
+
 /// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
 
@@ -81,6 +85,28 @@ const fn command(name: &'static str, harmless: Call<'static>, needed: Needed) ->
         harmless,
         needed,
     }
+}
+
+/// Asks a server that has selectors which of these commands the user may not run with the key `own`. Nothing if the user may run no
+/// script with it.
+async fn denied_with(
+    connection: &mut Connection,
+    own: &str,
+    commands: &[&str],
+) -> Result<Vec<String>, String> {
+    let mut question = redis::pipe();
+    question
+        .cmd("EVAL")
+        .arg(include_str!("denied.lua"))
+        .arg(1)
+        .arg(own)
+        .arg(commands);
+    let replies = connection.ask(&question).await?;
+    let denied = replies.into_iter().next().and_then(|reply| match reply {
+        Value::ServerError(_) => None,
+        names => from_redis_value(names).ok(),
+    });
+    Ok(denied.unwrap_or_default())
 }
 
 impl Permissions {
@@ -97,7 +123,7 @@ impl Permissions {
         let owner = String::from_utf8_lossy(&owner);
         let keys = [GUARD_KEY, &fence, &owner].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
         let keys = keys.iter().map(|call| &call[..]);
-        // A selector may allow a command with some keys only. DEL has no form without effect, and GET may return much.
+        // A selector may allow a command with some keys only.
         let own = lock.map(|own| {
             [
                 ["EVALSHA", NO_SCRIPT, "1", own].to_vec(),
@@ -115,10 +141,20 @@ impl Permissions {
         let (keys, with_own) = keys.split_at(KEYS.len().min(keys.len()));
         let denied = own().zip(with_own);
         let denied = denied.filter(|(_, given)| **given == Permission::KeyDenied);
-        let denied: Vec<_> = denied
+        let mut denied: Vec<_> = denied
             .filter_map(|(call, _)| call.first())
             .map(|name| name.to_lowercase())
             .collect();
+        let given: Vec<_> = WITHOUT_HARMLESS_FORM
+            .into_iter()
+            .filter(|name| {
+                let mut answers = COMMANDS.iter().zip(commands);
+                answers.any(|(command, given)| command.name == *name && !given.is_missing())
+            })
+            .collect();
+        if let Some(own) = lock {
+            denied.extend(denied_with(connection, own, &given).await?);
+        }
         Ok(Self {
             user,
             answers: commands.to_vec(),
@@ -167,7 +203,9 @@ impl Permissions {
                 "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
-        } else if let Some((lock, commands)) = &self.denied_lock {
+        } else if let Some((lock, commands)) = &self.denied_lock
+            && commands.iter().any(|command| command != "pttl")
+        {
             let cannot = if commands.iter().any(|command| command == "set") {
                 "take this lock"
             } else {
@@ -227,7 +265,17 @@ impl Permissions {
                  SETUSER {user} ~{OWNERS}"
             )
         });
-        let lacks: Vec<_> = [commands, fences, owners].into_iter().flatten().collect();
+        let waits = self.denied_lock.as_ref().map(|(lock, commands)| {
+            let commands = commands.join(", ");
+            format!(
+                "the user may not run {commands} with the key {lock}, so its clients poll while they wait for a plain lock, and cannot wait \
+                 for a fenced lock that another client holds: ACL SETUSER {user} +{commands} ~{lock}"
+            )
+        });
+        let lacks: Vec<_> = [commands, waits, fences, owners]
+            .into_iter()
+            .flatten()
+            .collect();
         (!lacks.is_empty()).then(|| lacks.join("; "))
     }
 

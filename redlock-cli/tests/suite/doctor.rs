@@ -343,25 +343,46 @@ fn each_command_in_use_is_looked_for() {
 #[test]
 fn a_user_whose_selectors_exclude_the_lock_is_told_so_and_cannot_take_it() {
     let servers = healthy(3);
-    for (rules, denied, cannot) in [
-        ("+@all -set (+set ~redlock:*)", "set", "take this lock"),
-        (
-            "+@all -pexpire (+pexpire ~redlock:*)",
-            "pexpire",
-            "release or extend this lock",
-        ),
+    // Most users may not run ACL DRYRUN.
+    for (denied, cannot) in [
+        ("set", "take this lock"),
+        ("pexpire", "release or extend this lock"),
+        ("get", "release or extend this lock"),
+        ("del", "release or extend this lock"),
     ] {
-        let user = |server| user_of(server, "app", rules);
-        let urls: Vec<_> = servers.iter().map(user).collect();
-        let report = Report::of(&urls, &["--key=dock-7"]);
-        let message = report.message(&servers[0], "permissions");
-        let told = format!("may not run {denied} with the key dock-7, so it cannot {cannot}");
-        assert!(message.contains(&told), "{message}");
-        let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
-        command.args(["dock-7", "--", "true"]);
-        let code = if denied == "set" { 69 } else { 0 };
-        assert_eq!(end_of_command(command, &urls), Some(code));
+        for dry_run in ["", "-acl"] {
+            let rules = format!("+@all -{denied} {dry_run} (+{denied} ~redlock:*)");
+            let user = |server| user_of(server, "app", &rules);
+            let urls: Vec<_> = servers.iter().map(user).collect();
+            let report = Report::of(&urls, &["--key=dock-7"]);
+            let message = report.message(&servers[0], "permissions");
+            let told = format!("may not run {denied} with the key dock-7, so it cannot {cannot}");
+            assert!(message.contains(&told), "{message}");
+            let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+            command.args(["dock-7", "--", "true"]);
+            let code = if denied == "set" { 69 } else { 0 };
+            assert_eq!(end_of_command(command, &urls), Some(code), "{rules}");
+            // What was not released.
+            servers.iter().for_each(|server| {
+                let _: i64 = server.query(&["DEL", "dock-7"]).unwrap();
+            });
+        }
     }
+}
+
+#[test]
+fn a_user_whose_selectors_hide_how_long_a_lock_is_held_is_warned_and_can_take_a_plain_one() {
+    let servers = healthy(3);
+    let user = |server| user_of(server, "app", "+@all -pttl (+pttl ~redlock:*)");
+    let urls: Vec<_> = servers.iter().map(user).collect();
+    let report = Report::of(&urls, &["--key=dock-7"]);
+    assert_eq!(report.check(&servers[0], "permissions")["verdict"], "warn");
+    let message = report.message(&servers[0], "permissions");
+    let told = "may not run pttl with the key dock-7, so its clients poll";
+    assert!(message.contains(told), "{message}");
+    let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+    command.args(["dock-7", "--", "true"]);
+    assert_eq!(end_of_command(command, &urls), Some(0));
 }
 
 #[test]
