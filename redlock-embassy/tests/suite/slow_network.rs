@@ -335,6 +335,31 @@ fn a_device_that_calls_less_often_than_the_connect_timeout_gets_the_lock() {
     }
 }
 
+/// The first round after a longer pause finds that the attempt of the one before has failed.
+#[test]
+fn a_device_that_started_without_a_network_connects_with_the_second_round_at_the_latest_and_acquire_makes_both()
+ {
+    for (pause, fails_first) in [(5_000, false), (20_000, true), (600_000, true)] {
+        for waits in [false, true] {
+            let (_, mut lan) = lan::<3>();
+            let mut lock = lan.lock::<3>(rounds_of(ms(250)));
+            lan.cable.pull();
+            assert!(lan.run(lock.try_acquire("dock-7")).is_err());
+            lan.idle(ms(pause));
+            lan.cable.plug_in();
+            lan.idle(ms(5_000));
+            if waits {
+                lock.set_options(lock.options().wait(ms(10_000)));
+                assert!(lan.run(lock.acquire("dock-7")).is_ok());
+            } else {
+                let is_ok = lan.run(lock.try_acquire("dock-7")).is_ok();
+                assert_eq!(is_ok, !fails_first, "after {pause} ms");
+                assert!(is_ok || lan.run(lock.try_acquire("dock-7")).is_ok());
+            }
+        }
+    }
+}
+
 /// Connecting takes longer than a round, and the stack closes a connection between two uses of the lock. So each use begins with what
 /// is left of an attempt of the use before it.
 #[test]
