@@ -36,7 +36,8 @@ pub(crate) use tally::{Tally, Verdict};
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
 /// key. If the holder has a fence, this is the fence of the holder. The owner is what the holder says of itself
 /// with "redlock run --owner": it is in parentheses behind the token. If the holder has released the lock, and only --min-hold
-/// keeps it, the owner says so. Clients of other libraries say nothing.
+/// keeps it, the owner says so. Clients of other libraries say nothing. If the rest of --min-hold is shorter than that of a fenced
+/// lease, the node grants the lock to plain clients after the one, and to fenced clients after the other: both are shown.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
 /// nodes, for example for a moment while several clients try at once) or unknown.
@@ -47,8 +48,8 @@ pub(crate) use tally::{Tally, Verdict};
 /// - in the quarantine of the guard record,
 /// - if the guard record is missing or unlike those of other nodes,
 /// - if the node may evict keys and fenced locks are in use,
-/// - while the node refuses fenced locks because a fenced lease has not ended: the key was deleted, or
-///   expired too early because the clock of the node was ahead.
+/// - while the node refuses fenced locks because a fenced lease has not ended: its --min-hold is over, the
+///   key was deleted, or it expired too early because the clock of the node was ahead.
 ///
 /// If the node is a replica, is the same server as an earlier node, or does not identify itself, none of
 /// its answers counts. The output for the node says why.
@@ -77,8 +78,9 @@ pub(crate) use tally::{Tally, Verdict};
 ///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
 ///   nodes), turn_on, shown_by (number of nodes whose line counts), message
 /// - a node:       node, state (held, free, foreign, unknown), token, owner, type, ends_in_ms, fence,
-///   fence_error (why no fence can be read), refuses_fenced_for_ms, line, line_error (why the line cannot
-///   be read), counts (whether this state counts), no_vote (why the vote of the node does not count), error
+///   fence_error (why no fence can be read), refuses_fenced_for_ms (null unless that is longer than
+///   ends_in_ms), line, line_error (why the line cannot be read), counts (whether this state counts), no_vote
+///   (why the vote of the node does not count), error
 /// - line, of one: waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
 ///   first 16)
 /// - a client:     mailbox, since, waits_for_ms, callable (whether it gets calls), connected

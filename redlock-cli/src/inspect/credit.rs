@@ -142,10 +142,12 @@ impl Credit {
     /// missing.
     fn of_state(self, holding: &Holding) -> Self {
         let state = holding.state.as_ref().ok();
-        let refused = state.and_then(|state| state.refuses_fenced_for);
+        let missing = state.filter(|state| state.key == Key::Free);
+        let refused = missing.and_then(|state| state.refuses_fenced_for);
         match (self, refused) {
             (Self::Full, Some(left)) => Self::KeysOnly {
-                why: "the key was deleted, or expired too early because the clock was ahead"
+                why: "a fenced lease has not ended: its --min-hold is over, the key was deleted, or it expired too early \
+                      because the clock was ahead"
                     .to_owned(),
                 left: Some(left),
             },

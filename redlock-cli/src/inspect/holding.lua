@@ -1,10 +1,10 @@
--- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence, owner}.
+-- Returns the state of a lock at one moment: {type, first bytes, digest, PTTL, fence, owner, refusal}.
 --
 -- KEYS  the lock; its fence record; its owner record
 -- ARGV  1 and 2: which of the keys is the fence record, and which the owner record; 0 if the user may not read it
 --
--- If the key is missing, PTTL is the
--- time for which the node still refuses fenced locks, in milliseconds, or less than 0. The fence is empty if there is no
+-- The refusal is the time for which the node refuses fenced locks because a fenced lease has not ended, whether there is a key or
+-- not, in milliseconds. It is less than 0 if that is over, and -1 if no lease is known. The fence is empty if there is no
 -- fence record, and '?' if it cannot be read. The owner is the text of the record of this very token, at most 256 bytes, or empty.
 -- Tokens are not returned, also not that of the fence record, but only a digest: a client that knows the token can release
 -- the lock.
@@ -19,22 +19,23 @@ elseif known then
   -- Of another type.
   fence = '?'
 end
-local value = redis.pcall('GET', KEYS[1])
-if not value then
-  local left = -2
-  if held_until then
-    local clock = redis.call('TIME')
-    left = held_until - clock[1] * 1000 - math.floor(clock[2] / 1000)
-  end
-  return {'none', '', '', string.format('%.0f', left), fence, ''}
+local refusal = -1
+if held_until then
+  local clock = redis.call('TIME')
+  refusal = held_until - clock[1] * 1000 - math.floor(clock[2] / 1000)
 end
+-- %.0f, because Lua would write large numbers with an exponent.
+refusal = string.format('%.0f', refusal)
+local value = redis.pcall('GET', KEYS[1])
+if not value then return {'none', '', '', '-2', fence, '', refusal} end
 local left = string.format('%.0f', redis.call('PTTL', KEYS[1]))
 if type(value) == 'string' then
   local shown = math.min(4, math.floor(#value / 2))
   local digest, owner = redis.sha1hex(value), owner_key and redis.pcall('GET', owner_key)
   local is_its = type(owner) == 'string' and string.sub(owner, 1, 41) == digest .. ':'
-  return {'string', string.sub(value, 1, shown), digest, left, fence, is_its and string.sub(owner, 42, 297) or ''}
+  owner = is_its and string.sub(owner, 42, 297) or ''
+  return {'string', string.sub(value, 1, shown), digest, left, fence, owner, refusal}
 end
 if not string.find(value.err, 'WRONGTYPE', 1, true) then return redis.error_reply(value.err) end
 local kind = redis.pcall('TYPE', KEYS[1])
-return {kind.ok or 'another type', '', '', left, fence, ''}
+return {kind.ok or 'another type', '', '', left, fence, '', refusal}

@@ -37,7 +37,8 @@ pub(crate) struct Identity {
 pub(crate) struct State {
     pub(crate) key: Key,
     pub(crate) fence: FenceRecord,
-    /// For how long the node refuses fenced locks although the key is missing, for example because an operator deleted it.
+    /// For how long the node refuses fenced locks because a fenced lease has not ended. `None` if the key says it: then it lasts for
+    /// as long as the lease. It is missing if, for example, an operator deleted it, and it ends earlier if only `--min-hold` keeps it.
     pub(crate) refuses_fenced_for: Option<Duration>,
 }
 
@@ -79,6 +80,9 @@ impl Mark {
     /// How many bytes of a token are shown.
     const SHOWN: usize = 4;
 }
+
+/// A lease and its key end at the same time if they end at most this much apart: a node that is slow reads its clock twice.
+const SAME: Duration = Duration::from_millis(100);
 
 impl Holding {
     /// Reads `key` on `node`.
@@ -170,13 +174,18 @@ impl State {
     }
 
     fn parse(reply: &Value) -> Option<Self> {
-        type Reply = (String, Vec<u8>, String, i64, String, Vec<u8>);
-        let (kind, mut prefix, digest, ttl_ms, fence, owner): Reply =
+        type Reply = (String, Vec<u8>, String, i64, String, Vec<u8>, i64);
+        let (kind, mut prefix, digest, ttl_ms, fence, owner, refusal_ms): Reply =
             from_redis_value(reply.clone()).ok()?;
         prefix.truncate(Mark::SHOWN);
-        // -1 is a key without a TTL.
+        // -1 is a key without a TTL, and -2 one that is missing.
         let ends_in = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
-        let refuses_fenced_for = ends_in.filter(|_| kind == "none");
+        let refused_for = u64::try_from(refusal_ms).ok().map(Duration::from_millis);
+        let refuses_fenced_for = match (kind.as_str(), ends_in) {
+            ("none", _) => refused_for,
+            (_, Some(ends_in)) => refused_for.filter(|left| *left > ends_in + SAME),
+            (_, None) => None,
+        };
         let key = match kind.as_str() {
             "none" => Key::Free,
             "string" => Key::Held {

@@ -16,7 +16,7 @@ pub(crate) struct Tally<'a> {
     pub(crate) answered: usize,
     /// The number of nodes whose answer counts.
     pub(crate) counted: usize,
-    /// After this time a quorum of nodes is free, whatever the state of the other nodes is. `None` if that may never
+    /// After this time a quorum of nodes is free for all clients, whatever the state of the other nodes is. `None` if that may never
     /// happen.
     pub(crate) free_in: Option<Duration>,
     /// The highest fence that any node has seen.
@@ -133,7 +133,8 @@ fn owner<'a>(evidence: &[Evidence<'a>], verdict: &Verdict<'a>) -> Option<&'a str
     named().max_by_key(|name| named().filter(|other| other == name).count())
 }
 
-/// When a quorum of nodes is free: each of them has no key, or its key has expired, and its vote counts.
+/// When a quorum of nodes is free for all clients: each of them has no key, or its key has expired, its vote counts, and it refuses no
+/// fenced locks any more.
 fn free_in<'a>(
     states: impl Iterator<Item = (&'a State, &'a Credit)>,
     nodes: usize,
@@ -144,7 +145,8 @@ fn free_in<'a>(
                 Key::Free => Duration::ZERO,
                 key => key.ends_in()?,
             };
-            Some(ends_in.max(credit.full_in()?))
+            let fenced_in = state.refuses_fenced_for.unwrap_or_default();
+            Some(ends_in.max(fenced_in).max(credit.full_in()?))
         })
         .collect();
     ends.sort_unstable();

@@ -133,6 +133,57 @@ fn a_key_that_was_deleted_is_shown_as_held_for_fenced_locks_until_the_lease_is_o
 }
 
 #[test]
+fn a_fenced_lock_that_a_min_hold_keeps_is_free_for_plain_clients_first_and_then_for_all() {
+    let servers = Servers::start(3);
+    let options = ["--ttl=1m", "--fenced", "--min-hold=20s"];
+    let holder = Process::start(run(&servers, &options, "dock-7", "echo ready; sleep 60"));
+    holder.expect_line("ready");
+    // The key says it all.
+    for node in document(&servers.urls())["nodes"].as_array().unwrap() {
+        assert_eq!(node["refuses_fenced_for_ms"], Value::Null);
+    }
+    drop(holder);
+    servers.iter().for_each(|server| {
+        server
+            .query(&["DEL", "dock-7", "redlock:fence:dock-7"])
+            .unwrap()
+    });
+    assert!(
+        run(&servers, &options, "dock-7", "true")
+            .status()
+            .unwrap()
+            .success()
+    );
+    eventually("the release on each node", || {
+        let left = servers
+            .iter()
+            .map(|server| server.query::<i64>(&["PTTL", "dock-7"]).unwrap());
+        left.max() <= Some(20_000)
+    });
+    let report = document(&servers.urls());
+    let nodes = report["nodes"].as_array().unwrap();
+    let of = |name: &str| -> Vec<_> {
+        nodes
+            .iter()
+            .map(|node| node[name].as_u64().unwrap())
+            .collect()
+    };
+    let (ends, refuses) = (of("ends_in_ms"), of("refuses_fenced_for_ms"));
+    assert!(
+        ends.iter().max() < refuses.iter().min(),
+        "{ends:?}, {refuses:?}"
+    );
+    assert!(
+        refuses.contains(&report["free_in_ms"].as_u64().unwrap()),
+        "{report}"
+    );
+    assert!(nodes.iter().all(|node| node["counts"] == true), "{report}");
+    let ended = inspect(&servers.urls(), &[]);
+    ended.expect_stdout(" s left, fence ");
+    ended.expect_stdout(", refuses fenced locks for ");
+}
+
+#[test]
 fn a_key_that_expired_too_early_does_not_count_as_free_until_the_fenced_lease_is_over() {
     let servers = Servers::start_with_clocks(3);
     for server in &servers[..2] {
@@ -151,7 +202,8 @@ fn a_key_that_expired_too_early_does_not_count_as_free_until_the_fenced_lease_is
     let last = "dock-7: unknown: only 2 of 3 nodes gave an answer that counts";
     assert_eq!(last_line(&ended), last);
     let line = ended.stdout.lines().nth(1).unwrap();
-    let why = "; no vote: the key was deleted, or expired too early because the clock was ahead";
+    let why = "; no vote: a fenced lease has not ended: its --min-hold is over, the key was deleted, or it expired too early \
+               because the clock was ahead";
     assert!(
         line.contains(", refuses fenced locks for ") && line.ends_with(why),
         "{line}"

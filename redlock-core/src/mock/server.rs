@@ -405,11 +405,15 @@ impl<const KEYS: usize> Server<KEYS> {
         self.check_guard(proposal, ttl_ms, reading, now, !is_old && !is_new)?;
 
         let found = self.data.entry(&key).copied();
+        // The key may have expired before the end of the last lease, or expire before it.
+        let promised = match self.flaw {
+            Some(ServerFlaw::ForgetsHeldUntil) => PAST,
+            _ => known.held_until,
+        };
         let held_until = match found {
             Some(entry) if entry.token == token => PAST,
-            Some(entry) => entry.expires_at,
-            None if self.has(ServerFlaw::ForgetsHeldUntil) => PAST,
-            None => known.held_until,
+            Some(entry) => entry.expires_at.max(promised),
+            None => promised,
         };
         if let Some(left) = left(held_until, now) {
             let held_ms = whole_millis(left).unwrap_or(u32::MAX);

@@ -69,8 +69,9 @@ if left > 0 then return answer(QUARANTINED, math.ceil(left / 1000)) end
 -- Second, the lock: is it free?
 local holder = call('get', lock)
 local held_ms = holder and holder ~= token and call('pttl', lock)
--- If the clock jumped forward, the key of a lease that is still valid may have expired. held_until is the end of that lease.
-if not holder and now_ms <= held_until + 0 then held_ms = held_until - now_ms end
+-- held_until is the end of the last lease. The key may have expired earlier, if the clock jumped forward, or expire earlier: a release
+-- under `min_hold` is an extension that may be shorter than the rest of the lease. A key without a TTL (-1) is no lock.
+if holder ~= token and held_ms ~= -1 and now_ms <= held_until + 0 then held_ms = math.max(held_ms or 0, held_until - now_ms) end
 --+ if held_ms then held_ms = held_ms * 1024 + wait_for_holder(ticket) end
 if held_ms then return answer(REFUSED, held_ms) end
 --+ local code, ms, ahead = nil

@@ -9,8 +9,8 @@ use std::vec::Vec;
 use redlock_core::mock::{MockClock, MockError, MockName, MockNode, SeededEntropy};
 use redlock_core::transport::{Command, Proposal, Reply};
 use redlock_core::{
-    AcquireError, Clock, Denial, Fence, FenceGate, Fencing, NodeErrorOf, Options, OptionsError,
-    Redlock, Token, Transport,
+    AcquireError, Clock, Denial, Fence, FenceGate, Fencing, Instant, NodeErrorOf, Options,
+    OptionsError, Redlock, Token, Transport,
 };
 
 use crate::world::*;
@@ -156,6 +156,33 @@ fn a_client_that_finds_a_fenced_lock_held_is_told_when_it_becomes_free() {
             .run(fenced_client(&nodes, &clock, 2).try_acquire(KEY))
             .is_ok()
     );
+}
+
+#[test]
+fn a_fenced_lock_that_a_min_hold_keeps_is_free_when_its_lease_ends() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    let options = fenced().min_hold(ms(1_000)).unwrap();
+    let mut job = client_with(&nodes, &clock, 1, options);
+    let lease = clock.run(job.try_acquire(KEY)).unwrap();
+    clock.run(job.release(lease));
+    assert!(nodes.iter().all(|node| node.ttl(KEY) <= Some(ms(1_001))));
+    let mut other = fenced_client(&nodes, &clock, 2);
+    let asked_at = clock.now();
+    let error = clock.run(other.try_acquire(KEY)).unwrap_err();
+    let told = error.report().unwrap().free_in().unwrap();
+
+    clock.advance(ms(1_001));
+    assert_eq!(holders(&nodes), 0, "the min_hold is over");
+    let again_at = clock.now();
+    let error = clock.run(other.try_acquire(KEY)).unwrap_err();
+    let then = error.report().unwrap().free_in().unwrap();
+    // Whole milliseconds, and the margins of two answers.
+    let free_at = |from: Instant, left| from.saturating_add(left).as_micros();
+    let between = free_at(asked_at, told).abs_diff(free_at(again_at, then));
+    assert!(between <= 10_000, "{told:?}, then {then:?}");
+    clock.advance(then + ms(1));
+    assert!(clock.run(other.try_acquire(KEY)).is_ok());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redlock_std::{Fence, FenceGate, Fencing, Options, Redlock};
+use redlock_std::{AcquireError, Fence, FenceGate, Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers, eventually};
 
 use crate::contention::{Resource, work};
@@ -433,4 +433,30 @@ fn the_script_that_the_page_shows_lets_nobody_write_below_the_highest_fence() {
     assert_eq!(write("1763735536000000", "open"), 0);
     let value: String = server.query(&["HGET", "valve", "value"]).unwrap();
     assert_eq!(value, "shut");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_lock_that_a_min_hold_keeps_is_told_as_held_until_its_lease_ends() {
+    let (_servers, redlock) = five().await;
+    let job = redlock.with_options(fenced().min_hold(Duration::from_secs(1)).unwrap());
+    let guard = job.acquire("job").await.unwrap();
+    let lease_ends = Instant::now() + guard.remaining();
+    assert!(guard.release().await.kept() >= 3);
+    // A client that waits stands in the line of the lock, where another script answers.
+    let other = redlock.with_options(fenced().wait(Duration::from_millis(200)));
+    for waits in [false, true] {
+        let asked = Instant::now();
+        let error = match waits {
+            true => other.acquire("job").await.unwrap_err(),
+            false => other.try_acquire("job").await.unwrap_err(),
+        };
+        let AcquireError::Nodes(error) = error else {
+            panic!("{error}");
+        };
+        let free_in = error.report().unwrap().free_in().unwrap();
+        assert!(
+            asked.elapsed() + free_in >= lease_ends - asked,
+            "{free_in:?}"
+        );
+    }
 }
