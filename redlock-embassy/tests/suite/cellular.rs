@@ -80,17 +80,36 @@ fn acquire_wins_with_the_sizes_of_the_readme_whatever_sleeps_and_not_with_the_de
     }
 }
 
+/// The question for the address, the handshake, the login and the command.
 #[test]
-fn acquire_by_itself_wins_in_the_round_that_connects() {
-    let (_, mut lan) = cellular();
-    lan.idle(ms(60_000));
-    let began_at = lan.now_ms();
-    let mut lock = lock(&lan, sized().wait(Duration::ZERO), quiet);
-    // With the question for the address, and the login.
-    let lease = lan.run(lock.acquire("dock-7")).unwrap();
-    let taken = Duration::from_millis(lan.now_ms() - began_at);
-    assert!(taken < WAKE_UP + 5 * ROUND_TRIP, "{taken:?}");
-    lan.run(lock.release(lease));
+fn acquire_by_itself_wins_in_the_round_that_connects_if_it_lasts_four_round_trips_and_the_wake_up()
+{
+    let four_and_wake_up = |round_trip, wake_up| 4 * round_trip + wake_up;
+    let three_longest = |round_trip, wake_up| 3 * (round_trip + wake_up);
+    for (round_trip, wake_up, wins_with_three_longest) in [
+        (ms(600), ms(0), false),
+        (ms(600), ms(200), false),
+        (ms(600), ms(300), true),
+        (ROUND_TRIP, WAKE_UP, true),
+    ] {
+        for (node_timeout, wins) in [
+            (four_and_wake_up(round_trip, wake_up), true),
+            (three_longest(round_trip, wake_up), wins_with_three_longest),
+        ] {
+            let (_, mut lan) = lan::<NODES>();
+            lan.cable.delay(round_trip / 2);
+            lan.cable.sleep_after(AWAKE, wake_up);
+            lan.idle(ms(60_000));
+            let begun_at = lan.now_ms();
+            let options = Options::new(30 * node_timeout).unwrap();
+            let options = options.node_timeout(node_timeout).unwrap();
+            let mut lock = lock(&lan, options.wait(Duration::ZERO), quiet);
+            let result = lan.run(lock.acquire("dock-7"));
+            assert_eq!(result.is_ok(), wins, "{node_timeout:?}: {result:?}");
+            let taken = Duration::from_millis(lan.now_ms() - begun_at);
+            assert!(taken <= four_and_wake_up(round_trip, wake_up), "{taken:?}");
+        }
+    }
 }
 
 #[test]
