@@ -478,8 +478,20 @@ fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
         }
     } else if failures().all(is_away) {
         "check whether these nodes are up"
+    } else if failures().any(is_of_a_value) {
+        "redlock inspect shows the node where the value of a key was not written by a client of the lock"
     } else {
         "redlock doctor says what each node needs"
+    }
+}
+
+/// Whether a script has failed on the value of a key: it is of another type, or not in the form of a record.
+fn is_of_a_value(failure: &NodeError) -> bool {
+    match failure.failure() {
+        NodeFailure::Transport(TransportError::Rejected(error)) => {
+            error.contains("WRONGTYPE") || error.contains("attempt to ")
+        }
+        _ => false,
     }
 }
 

@@ -274,6 +274,30 @@ fn what_to_do_about_nodes_without_a_vote_fits_the_reason() {
 }
 
 #[test]
+fn what_to_do_about_a_fence_record_that_no_client_has_written_is_to_inspect_the_lock() {
+    let servers = Servers::start(3);
+    servers
+        .iter()
+        .for_each(|server| guard(server, 0, "60000:250:60000"));
+    for write in [&["LPUSH"][..], &["SET"]] {
+        for server in servers.iter() {
+            let _: i64 = server.query(&["DEL", "redlock:fence:k"]).unwrap();
+            let write = [write, &["redlock:fence:k", "none"]].concat();
+            drop(server.query::<redis::Value>(&write).unwrap());
+        }
+        // The server names a script by its hash, which looks like a token.
+        let mut command = run(&servers, &["--fenced", "--no-wait"], "k", "echo ran");
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(69), "{told}");
+        assert!(told.contains("redlock inspect shows the node"), "{told}");
+        let mut inspect = redlock(&["inspect", "k"]);
+        inspect.env("REDLOCK_NODES", servers.urls().join(","));
+        end_of(inspect).expect_stdout("the fence record cannot be read");
+    }
+}
+
+#[test]
 fn a_wrong_password_ends_the_wait_at_once() {
     let servers = Servers::start(3);
     let wrong = |server: &Server| server.url().replace("redis://", "redis://nobody:secret@");
