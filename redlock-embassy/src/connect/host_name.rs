@@ -185,18 +185,18 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Records that a node has answered. The next connection begins with a question: the address may change.
+    /// Records that a server has answered.
     pub(super) fn has_answered(&mut self) {
-        self.next = self.addresses.len();
         self.has_cancelled = false;
         self.is_answered = true;
     }
 
-    /// Records that the node at `address` is sent more. After its answer, this proves the address: what refuses the login or is
-    /// no node at all is sent nothing more.
+    /// Records that the server at `address` is sent more. After its answer, this proves the address: what refuses the login or is
+    /// no node at all is sent nothing more. The next connection begins with a question: the address may change.
     pub(super) fn is_written(&mut self, address: IpAddress) {
         if self.is_answered {
             self.proven = Some(address);
+            self.next = self.addresses.len();
         }
     }
 

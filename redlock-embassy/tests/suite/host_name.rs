@@ -257,6 +257,22 @@ fn an_address_that_answers_and_is_no_node_does_not_hide_the_first_one() {
 }
 
 #[test]
+fn an_address_that_answers_and_is_no_node_does_not_hide_the_next_one() {
+    let (servers, mut lan) = lan_of_hosts::<2>();
+    lan.name_server.answer_with(&[neighbor(0), neighbor(1)]);
+    servers[0].introduce_with(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let mut lock = named_lock::<1>(&mut lan, options());
+    let _connecting = wins(&mut lan, &mut lock, 6);
+    assert_eq!(wins(&mut lan, &mut lock, 4), 4);
+    // A new connection does not begin with the wrong one.
+    let connections = servers[0].connections();
+    servers[1].cut();
+    lan.idle(ms(100));
+    assert_eq!(wins(&mut lan, &mut lock, 4), 4);
+    assert_eq!(servers[0].connections(), connections);
+}
+
+#[test]
 fn a_new_connection_does_not_begin_with_the_address_after_the_one_that_answered() {
     let (servers, mut lan) = lan::<1>();
     lan.name_server.answer_with(&[HOST, NOBODY]);
