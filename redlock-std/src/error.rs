@@ -165,9 +165,12 @@ impl AcquireError {
         }
     }
 
-    /// Returns whether so many nodes refuse the login, the TTL or the rules of this client that the others are no quorum. As a rule,
-    /// only an operator can change that, so [`acquire`](crate::Redlock::acquire) returns such an error at once. A program that may
-    /// start before the user is created on the servers tries again.
+    /// Returns whether so many nodes refuse the login, the TTL or the rules of this client that the others are no quorum, as far as
+    /// the last round has heard. As a rule, only an operator can change that, so [`acquire`](crate::Redlock::acquire) returns such an
+    /// error at once. A program that may start before the user is created on the servers tries again.
+    ///
+    /// A login that was refused is known to the next rounds before they ask. Of the TTL and the rules, a round hears in the answers,
+    /// and it does not wait for all of them if some nodes are down. So this may be `false` then.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
         let Self::Nodes(error) = self else {

@@ -30,7 +30,7 @@ pub enum TransportError {
     /// No connection could be made, because of the network or the host name, for example.
     Unreachable(Arc<str>),
     /// The node refused the login with this error: the user or the password is wrong, or one is missing. The client goes on
-    /// trying, because the node may be told of the user later.
+    /// trying, because the node may be told of the user later. Until a login succeeds, each command fails at once with this error.
     LoginRefused(Arc<str>),
     /// The connection broke. The client reconnects.
     Disconnected,

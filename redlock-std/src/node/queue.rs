@@ -153,6 +153,10 @@ impl Queue {
             if call.is_release() {
                 state.push(call);
             }
+            // A call that is refused because the login was lets the actor try the login again.
+            let actor = state.end_failing().then(|| state.actor.take()).flatten();
+            drop(state);
+            actor.inspect(Waker::wake_by_ref);
             return Err(kind);
         }
         let receiver = call.answered();
@@ -492,6 +496,14 @@ impl State {
 
     /// Returns why `call` fails at once, or `None` if it may wait.
     fn refusal(&mut self, call: &Call) -> Option<TransportError> {
+        // As a rule, the node refuses the next login too. If calls waited for that, a round without a quorum would end before it knows
+        // of all nodes that refuse the client.
+        if let (Status::Connecting | Status::Failing { .. }, Some(kind)) =
+            (&self.status, &self.reach.error)
+            && matches!(kind, TransportError::LoginRefused(_))
+        {
+            return Some(kind.clone());
+        }
         match &self.status {
             Status::Connecting | Status::Up => {}
             Status::Silent(since) => {
@@ -528,11 +540,13 @@ impl State {
         }
     }
 
-    /// Lets calls wait again if the actor may reconnect for a call.
-    fn end_failing(&mut self) {
-        if self.may_probe() {
+    /// Lets the actor reconnect if it may do so for a call, and calls wait for that. Returns whether it may.
+    fn end_failing(&mut self) -> bool {
+        let may_probe = self.may_probe();
+        if may_probe {
             self.status = Status::Connecting;
         }
+        may_probe
     }
 
     /// Queues `call`. Returns its number if it is an acquire. A release beyond the bound is dropped: its key expires.
@@ -904,6 +918,30 @@ mod tests {
             queue.push_unattended(release(LONG));
             assert_eq!(queue.is_promising(), waits);
         }
+    }
+
+    #[test]
+    fn calls_do_not_wait_for_a_node_that_has_refused_the_login_and_let_the_actor_try_again() {
+        let queue = queue();
+        let refused = TransportError::LoginRefused("WRONGPASS".into());
+        queue.fail(&refused, Some(Instant::now()));
+        for _ in 0..2 {
+            assert_eq!(queue.push(acquire(LONG)).unwrap_err(), refused);
+            assert!(queue.is_promising(), "the actor connects");
+        }
+        // No later than the actor does.
+        queue.promise();
+        assert_eq!(queue.push(acquire(LONG)).unwrap_err(), refused);
+        queue.push(release(LONG)).unwrap_err();
+        assert_eq!(take(&queue), 1, "a release waits");
+        queue.connected();
+        assert!(queue.push(acquire(LONG)).is_ok());
+        // The next reason is another one.
+        queue.fail(&refused, Some(Instant::now() + LONG));
+        assert_eq!(queue.push(acquire(LONG)).unwrap_err(), refused);
+        assert!(!queue.is_promising(), "too early");
+        queue.fail(&TransportError::Disconnected, Some(Instant::now()));
+        assert!(queue.push(acquire(LONG)).is_ok());
     }
 
     #[test]

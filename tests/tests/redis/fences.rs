@@ -203,6 +203,43 @@ async fn a_configuration_that_a_quorum_refuses_ends_the_wait_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_a_quorum_refuses_ends_the_wait_at_once_also_if_the_other_nodes_are_dead() {
+    const LONG: Duration = Duration::from_secs(600);
+
+    let mut servers = Servers::start(3);
+    servers.iter_mut().next().unwrap().kill();
+    let urls = servers.urls();
+    let wrong = |url: &String| url.replace("redis://", "redis://app:wrong@");
+    // A new server has no vote for one TTL.
+    let options = Options::new(Duration::from_secs(1)).unwrap().wait(LONG);
+    let redlock = Redlock::connect(urls.iter().map(wrong), options).unwrap();
+    let start = Instant::now();
+    let error = redlock.acquire("dock-7").await.unwrap_err();
+    assert!(start.elapsed() < LONG / 10, "{error}");
+    assert!(error.is_misconfigured(), "{error}");
+    // Whether a call lets the client connect again or not.
+    for attempt in 0..40 {
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.is_misconfigured(), "{attempt}: {error}");
+        tokio::time::sleep(Duration::from_millis(attempt)).await;
+    }
+    // The servers are told of the user.
+    for server in servers.iter().skip(1) {
+        let user = ["ACL", "SETUSER", "app", "on", ">wrong", "~*", "&*", "+@all"];
+        assert_eq!(server.query::<String>(&user).unwrap(), "OK");
+    }
+    let start = Instant::now();
+    let guard = loop {
+        match redlock.acquire("dock-7").await {
+            Ok(guard) => break guard,
+            Err(error) => assert!(start.elapsed() < LIMIT, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    guard.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_extension_heals_a_node_that_lost_the_key() {
     let (servers, redlock) = five().await;
     let mut guard = redlock.acquire("dock-7").await.unwrap();
