@@ -80,7 +80,9 @@ pub const MAX_KEY: usize = 64 * 1024;
 ///
 /// While the node cannot be reached, the task tries to connect again after a delay of up to one second. The first call
 /// that comes 30 ms or more after a failed connect makes the task try at once, and waits for the connection. Calls
-/// before that fail at once. If the node refused the login, the call makes the task try, but fails at once.
+/// before that fail at once. There are two exceptions. If the node refused the login, the call makes the task try, but fails
+/// at once. If a TLS handshake was made in vain, or its connection lasted for less than a second again, calls do not make
+/// the task try, because each handshake takes time of the thread.
 #[derive(Debug, Clone)]
 pub struct RedisNode {
     owner: Arc<Owner>,

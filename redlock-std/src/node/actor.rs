@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::address::Address;
 use super::answer;
-use super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
+use super::backoff::{Backoff, FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
 use super::call::{Call, CallError, words};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
 use super::driver::Driver;
@@ -44,7 +44,7 @@ pub(crate) struct Actor {
 
 /// A call does not wait for the backoff. If the last connect failed at least this time ago, less a random part of up to
 /// half of it, the call makes the actor reconnect at once. Calls before that fail at once. So the first call reaches a
-/// node that is back, and a dead node is not flooded with connects.
+/// node that is back, and a dead node is not flooded with connects. Not if the node may be hostile.
 const PROBE_DELAY: Duration = Duration::from_millis(30);
 
 /// The same as [`MIN_LIFE`] for a connection that never answered, for example because nothing was sent.
@@ -88,7 +88,7 @@ impl Actor {
     }
 
     async fn serve(&self) {
-        let mut backoff = FIRST_BACKOFF;
+        let mut backoff = Backoff::new(self.address.is_tls());
         let mut limit = ConnectLimit::new(self.address.is_tls());
         let mut took = Duration::ZERO;
         // Why the last connection ended. `None` at first: calls wait for the first connection as long as it takes.
@@ -98,7 +98,7 @@ impl Actor {
             let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
             };
-            let mut was_untrusted = false;
+            let mut has_shaken_hands = self.address.is_tls();
             let kind = match connected {
                 Ok(Connected {
                     link,
@@ -123,8 +123,7 @@ impl Actor {
                     // Delay if the server accepts connections, and closes them or is hostile at once.
                     let lived = connected_at.elapsed();
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
-                    if has_lasted && !kind.is_violation() {
-                        backoff = FIRST_BACKOFF;
+                    if has_lasted && !kind.is_violation() && backoff.is_over(lived) {
                         known = Some(kind);
                         continue;
                     }
@@ -134,20 +133,19 @@ impl Actor {
                     if error.was_late {
                         limit.was_late();
                     }
-                    was_untrusted = error.was_untrusted;
+                    has_shaken_hands = error.has_shaken_hands;
                     error.kind
                 }
             };
-            // If the node is hostile, calls do not cause a reconnect: acquires that are sent on such a connection leave
+            // If the node may be hostile, calls do not cause a reconnect: acquires that are sent on such a connection leave
             // releases that wait, and the certificates that it shows take time of the thread.
-            let is_hostile = kind.is_violation() || was_untrusted;
-            let probe_at = (!is_hostile).then(|| Instant::now() + jittered(PROBE_DELAY));
+            let may_be_hostile = kind.is_violation() || has_shaken_hands;
+            let probe_at = (!may_be_hostile).then(|| Instant::now() + jittered(PROBE_DELAY));
             self.queue.fail(&kind, probe_at);
             known = Some(kind);
-            if self.pause(jittered(backoff)).await.is_break() {
+            if self.pause(backoff.next_delay()).await.is_break() {
                 return;
             }
-            backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
         }
     }
 

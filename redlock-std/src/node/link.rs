@@ -42,8 +42,8 @@ pub(crate) struct NotConnected {
     pub(crate) kind: TransportError,
     /// Whether the node accepted the connection, but the rest took too long.
     pub(crate) was_late: bool,
-    /// Whether the TLS handshake failed: the next one may take as much of the thread, see `tls/verifier.rs`.
-    pub(crate) was_untrusted: bool,
+    /// Whether a TLS handshake was begun: the next one may take as much of the thread, see `tls/verifier.rs`.
+    pub(crate) has_shaken_hands: bool,
 }
 
 impl Link {
@@ -63,27 +63,27 @@ impl Link {
         let socket = socket.map_err(|kind| NotConnected {
             kind,
             was_late: false,
-            was_untrusted: false,
+            has_shaken_hands: false,
         })?;
         let prepared = async {
             let stream = Self::secure(socket, address, &credit).await;
             let stream = stream.map_err(|kind| NotConnected {
                 kind,
                 was_late: false,
-                was_untrusted: address.is_tls(),
+                has_shaken_hands: address.is_tls(),
             })?;
             let connected = Self::prepare(stream, address, credit).await;
             connected.map_err(|kind| NotConnected {
                 kind,
                 was_late: false,
-                was_untrusted: false,
+                has_shaken_hands: address.is_tls(),
             })
         };
         timeout(limit, prepared).await.unwrap_or_else(|_elapsed| {
             Err(NotConnected {
                 kind: no_connection_within(limit),
                 was_late: true,
-                was_untrusted: false,
+                has_shaken_hands: address.is_tls(),
             })
         })
     }

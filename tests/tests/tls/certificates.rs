@@ -1,11 +1,11 @@
 //! What servers show as certificates, and what it costs to refuse them.
 
-use std::io::Read;
+use std::io::{BufReader, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redlock_std::{BoundedVerifier, Redlock};
-use redlock_tests::{Authority, Servers, TlsServer};
+use redlock_tests::{Authority, Servers, TlsServer, read_command};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -107,6 +107,57 @@ async fn forged_certificates_are_verified_no_more_often_under_load() {
         };
     }
     assert!(last - start >= LEAST, "{:?}", last - start);
+}
+
+/// Each handshake takes time of the thread, also that of a node which is trusted.
+#[tokio::test]
+async fn a_node_that_answers_and_closes_its_connections_soon_has_few_handshakes_also_under_load() {
+    // The first one without, the next ones of at least 10, 20, 40, 80, 160, 320, 500, 500 and 500 ms.
+    const DELAYS: usize = 10;
+    const LEAST: Duration = Duration::from_secs(2);
+    /// So long that the client takes it for a server that closes idle connections.
+    const LIFE: Duration = Duration::from_millis(40);
+
+    let authority = Authority::create();
+    let (report, mut connected) = mpsc::unbounded_channel();
+    let closing = serve(&authority.sign("127.0.0.1"), move |stream| {
+        report.send(Instant::now()).unwrap();
+        stream.sock.set_nodelay(true).unwrap();
+        std::thread::spawn(move || answer_one(stream, LIFE));
+    });
+    let servers = Servers::start(2);
+    let urls = servers.urls().into_iter().chain([closing]);
+    let redlock = Redlock::connect_with_tls(urls, patient(), &authority.config(None)).unwrap();
+    let start = connected.recv().await.unwrap();
+    let mut last = start;
+    for _ in 0..DELAYS {
+        last = loop {
+            redlock.acquire("dock-7").await.unwrap().release().await;
+            if let Ok(at) = connected.try_recv() {
+                break at;
+            }
+        };
+    }
+    assert!(last - start >= LEAST, "{:?}", last - start);
+}
+
+/// Answers like a node up to the first command of a lock, and closes the connection after `life`.
+fn answer_one(stream: impl Read + Write, life: Duration) {
+    let mut stream = BufReader::new(stream);
+    while let Some(command) = read_command(&mut stream) {
+        let (answer, is_last): (&[u8], _) = match command.as_str() {
+            "EVAL" => (b"*4\r\n:1\r\n:2\r\n:400000003\r\n:60000\r\n", false),
+            "EVALSHA" => (b":1\r\n", true),
+            command => (b"+OK\r\n", command == "SET"),
+        };
+        if stream.get_mut().write_all(answer).is_err() {
+            return;
+        }
+        if is_last {
+            std::thread::sleep(life);
+            return;
+        }
+    }
 }
 
 /// Only printed: a figure for those who change the limits.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::address::Address;
-use super::super::backoff::{FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
+use super::super::backoff::{Backoff, MIN_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
 use super::Mail;
@@ -65,7 +65,7 @@ impl Subscriber {
     }
 
     async fn serve(&self) -> End {
-        let mut backoff = FIRST_BACKOFF;
+        let mut backoff = Backoff::new(self.address.is_tls());
         let mut limit = ConnectLimit::new(self.address.is_tls());
         loop {
             let kind = match self.unless_closed(self.open(&limit)).await {
@@ -80,8 +80,8 @@ impl Subscriber {
                     };
                     self.mail.broke(kind.clone());
                     let is_worth_it = !kind.is_violation() && !self.mail.is_shut();
-                    if opened_at.elapsed() >= MIN_LIFE && is_worth_it {
-                        backoff = FIRST_BACKOFF;
+                    let lived = opened_at.elapsed();
+                    if lived >= MIN_LIFE && is_worth_it && backoff.is_over(lived) {
                         continue;
                     }
                     kind
@@ -95,16 +95,15 @@ impl Subscriber {
                 }
             };
             let delay = match kind {
-                TransportError::CannotCall(_) => FORBIDDEN_BACKOFF,
-                _ => backoff,
+                TransportError::CannotCall(_) => jittered(FORBIDDEN_BACKOFF),
+                _ => backoff.next_delay(),
             };
-            if let Err(end) = self.unless_closed(sleep(jittered(delay))).await {
+            if let Err(end) = self.unless_closed(sleep(delay)).await {
                 return end;
             }
             if self.mail.rest() {
                 return End::Idle;
             }
-            backoff = backoff.saturating_mul(2).min(LAST_BACKOFF);
         }
     }
 
