@@ -4,11 +4,13 @@ use std::future::poll_fn;
 use std::io;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::ready;
+use std::time::Duration;
 
 use redis::{Value, parse_redis_value};
 use tokio::io::ReadBuf;
+use tokio::time::{Instant, sleep_until};
 
 use super::super::error::{TransportError, in_words};
 use super::super::framing::Framing;
@@ -16,6 +18,7 @@ use super::super::link::why;
 use super::super::metered::Credit;
 use super::super::socket::Stream;
 use crate::node::MAX_KEY;
+use crate::sync::Mutex;
 
 /// The replies and messages that arrive on a stream, one after the other.
 ///
@@ -23,6 +26,7 @@ use crate::node::MAX_KEY;
 /// is skipped: it must not end the connection. No more than the last read is kept beside it.
 pub(super) struct Replies {
     credit: Arc<Credit>,
+    budget: Arc<Budget>,
     framing: Framing,
     buffer: Vec<u8>,
     /// How much of the buffer belongs to replies that were returned.
@@ -55,10 +59,53 @@ const READ: usize = 4 * 1024;
 /// The credit of a read, in replies to commands of the lock: far more than [`READ`]. It bounds what TLS buffers.
 const CREDIT: usize = 128;
 
+/// How many bytes may be read per time, however many arrive. Without this, a client of the node that sends messages without end
+/// would take much of the thread. What is not read fills the buffers of TCP and then those of the server, which ends the connection.
+///
+/// A second reads a megabyte, so ten thousand calls of usual keys, and time that was not used counts for up to four seconds: the calls
+/// for 30,000 keys that are released together are read at once.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// Until then, the bytes that were read take all of the time.
+    spent_until: Mutex<Instant>,
+}
+
+const TIME_OF_A_BYTE: Duration = Duration::from_micros(1);
+const MOST_AHEAD: Duration = Duration::from_secs(4);
+
+impl Budget {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            spent_until: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Waits until something may be read.
+    async fn wait(&self) {
+        let until = *self
+            .spent_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if until.saturating_duration_since(Instant::now()) > MOST_AHEAD {
+            sleep_until(until - MOST_AHEAD).await;
+        }
+    }
+
+    fn spend(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut until = self
+            .spent_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *until = (*until).max(Instant::now()) + TIME_OF_A_BYTE.saturating_mul(bytes);
+    }
+}
+
 impl Replies {
-    pub(super) fn new(credit: Arc<Credit>) -> Self {
+    pub(super) fn new(credit: Arc<Credit>, budget: Arc<Budget>) -> Self {
         Self {
             credit,
+            budget,
             framing: Framing::default(),
             buffer: Vec::new(),
             returned: 0,
@@ -77,7 +124,10 @@ impl Replies {
             if let Some(reply) = self.take()? {
                 return Ok(reply);
             }
-            if self.read(stream).await? == READ {
+            self.budget.wait().await;
+            let read = self.read(stream).await?;
+            self.budget.spend(read);
+            if read == READ {
                 tokio::task::yield_now().await;
             }
         }
@@ -140,14 +190,16 @@ impl Replies {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+    use tokio::time::timeout_at;
+
     use super::*;
 
     async fn read_all(sent: &[u8]) -> (Vec<Value>, TransportError) {
-        let mut replies = Replies::new(Credit::new());
+        let mut replies = Replies::new(Credit::new(), Budget::new());
         let (mut stream, mut sender) = tokio::io::duplex(100_000);
         let sent = sent.to_vec();
         let sending = tokio::spawn(async move {
-            use tokio::io::AsyncWriteExt;
             // Fails once the reader has ended the connection.
             drop(sender.write_all(&sent).await);
         });
@@ -203,6 +255,69 @@ mod tests {
             let (replies, error) = read_all(&sent).await;
             assert_eq!(error, TransportError::Disconnected);
             assert_eq!(replies, [Value::Okay, Value::Int(7), Value::Int(8)]);
+        }
+    }
+
+    /// Reads for `time`, and returns the number of bytes of the replies.
+    async fn read_for(time: Duration, replies: &mut Replies, stream: &mut DuplexStream) -> usize {
+        let until = Instant::now() + time;
+        let mut bytes = 0;
+        while bytes < TOO_MANY
+            && let Ok(reply) = timeout_at(until, replies.next(stream)).await
+        {
+            assert_ne!(reply, Ok(Reply::TooLong));
+            bytes += message(CALL).len();
+        }
+        bytes
+    }
+
+    const TOO_MANY: usize = 8_000_000;
+
+    const CALL: &[u8] = b"1a-key-that-is-so-long-that-its-call-takes-about-a-hundred-bytes";
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_without_end_are_read_no_faster_than_a_megabyte_a_second() {
+        const SECOND: Duration = Duration::from_secs(1);
+
+        let budget = Budget::new();
+        let mut first_second = Vec::new();
+        // The second connection is made because the server has ended the first one.
+        for _ in 0..2 {
+            let mut replies = Replies::new(Credit::new(), Arc::clone(&budget));
+            let (mut stream, mut sender) = tokio::io::duplex(100_000);
+            let flood = tokio::spawn(async move {
+                let messages = message(CALL).repeat(1_000);
+                while sender.write_all(&messages).await.is_ok() {}
+            });
+            first_second.push(read_for(SECOND, &mut replies, &mut stream).await);
+            for _ in 0..3 {
+                let read = read_for(SECOND, &mut replies, &mut stream).await;
+                assert!((900_000..1_100_000).contains(&read), "{read}");
+            }
+            drop(stream);
+            flood.await.unwrap();
+        }
+        assert!(
+            first_second.iter().sum::<usize>() < TOO_MANY,
+            "{first_second:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_calls_for_all_keys_of_a_client_that_waits_for_very_many_are_read_without_delay() {
+        const KEYS: usize = 30_000;
+
+        let mut replies = Replies::new(Credit::new(), Budget::new());
+        // Their rate is a fifth of the limit.
+        for _ in 0..3 {
+            let (mut stream, mut sender) = tokio::io::duplex(KEYS * 200);
+            sender.write_all(&message(CALL).repeat(KEYS)).await.unwrap();
+            let start = Instant::now();
+            for _ in 0..KEYS {
+                replies.next(&mut stream).await.unwrap();
+            }
+            assert_eq!(start.elapsed(), Duration::ZERO);
+            tokio::time::advance(Duration::from_secs(15)).await;
         }
     }
 

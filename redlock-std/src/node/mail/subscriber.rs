@@ -11,6 +11,7 @@ use super::super::backoff::{Backoff, MIN_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
 use super::Mail;
+use super::replies::Budget;
 use super::subscription::{NotOpen, Subscription};
 
 /// Keeps a subscription to one node while acquires wait, and passes its messages on.
@@ -19,6 +20,8 @@ pub(crate) struct Subscriber {
     address: Arc<Address>,
     mail: Arc<Mail>,
     node_timeout: Duration,
+    /// Outlives the connections: a server ends that of a client which reads too slowly.
+    budget: Arc<Budget>,
 }
 
 /// A subscription on which nothing has arrived for eight node timeouts, and at least for this time, is asked for a sign of life. It is
@@ -37,7 +40,7 @@ enum End {
 }
 
 impl Subscriber {
-    pub(in super::super) const fn new(
+    pub(in super::super) fn new(
         address: Arc<Address>,
         mail: Arc<Mail>,
         node_timeout: Duration,
@@ -46,6 +49,7 @@ impl Subscriber {
             address,
             mail,
             node_timeout,
+            budget: Budget::new(),
         }
     }
 
@@ -110,7 +114,9 @@ impl Subscriber {
     async fn open(&self, limit: &ConnectLimit) -> Result<Subscription, NotOpen> {
         let to_dial = ConnectLimit::to_dial(self.node_timeout);
         let to_set_up = limit.to_set_up(self.node_timeout);
-        Subscription::open(&self.address, &self.mail.channel, to_dial, to_set_up).await
+        let channel = &self.mail.channel;
+        let budget = Arc::clone(&self.budget);
+        Subscription::open(&self.address, channel, budget, to_dial, to_set_up).await
     }
 
     /// Passes messages on until the connection fails, and returns why. Ends if it is not needed any more.

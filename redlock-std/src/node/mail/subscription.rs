@@ -15,7 +15,7 @@ use super::super::link::{no_connection_within, node_info, why};
 use super::super::metered::Credit;
 use super::super::printable::{printable, without_arguments};
 use super::super::socket::{Socket, Stream};
-use super::replies::{Replies, Reply};
+use super::replies::{Budget, Replies, Reply};
 
 /// A connection on which the calls for one mailbox arrive.
 ///
@@ -38,10 +38,11 @@ pub(super) struct NotOpen {
 }
 
 impl Subscription {
-    /// Connects within `to_dial`. Then logs in and subscribes to `channel` within `to_set_up`.
+    /// Connects within `to_dial`. Then logs in and subscribes to `channel` within `to_set_up`. What is read counts against `budget`.
     pub(super) async fn open(
         address: &Address,
         channel: &str,
+        budget: Arc<Budget>,
         to_dial: Duration,
         to_set_up: Duration,
     ) -> Result<Self, NotOpen> {
@@ -50,7 +51,11 @@ impl Subscription {
         let socket = timeout(to_dial, Socket::open(address, &credit)).await;
         let socket = socket.unwrap_or_else(|_elapsed| Err(no_connection_within(to_dial)));
         let socket = socket.map_err(not_open(false))?;
-        let opened = timeout(to_set_up, Self::set_up(socket, address, channel, credit)).await;
+        let opened = timeout(
+            to_set_up,
+            Self::set_up(socket, address, channel, credit, budget),
+        )
+        .await;
         match opened {
             Ok(opened) => opened.map_err(not_open(false)),
             Err(_elapsed) => Err(not_open(true)(no_connection_within(to_set_up))),
@@ -62,10 +67,11 @@ impl Subscription {
         address: &Address,
         channel: &str,
         credit: Arc<Credit>,
+        budget: Arc<Budget>,
     ) -> Result<Self, TransportError> {
         let stream = socket.secured(address).await;
         let mut stream = stream.map_err(|error| why(&error, &credit))?;
-        let mut replies = Replies::new(credit);
+        let mut replies = Replies::new(credit, budget);
         let mut run_id = None;
         // In one write. After SUBSCRIBE, no other command is allowed on the connection.
         let steps = steps(address, channel);
