@@ -271,6 +271,7 @@ impl Admission {
             Denial::Restarted {
                 ago_ms: millis(since(self.began_at, now)),
                 left_ms,
+                has_record: max_ttl_ms > 0,
             }
         })
     }
@@ -387,7 +388,12 @@ mod tests {
             max_ttl_ms: 10_001,
             ..GUARDED
         };
-        assert!(admission.check(acquire(longer), at(0)).is_err());
+        let denial = Denial::Restarted {
+            ago_ms: 0,
+            left_ms: 11_002,
+            has_record: true,
+        };
+        assert_eq!(admission.check(acquire(longer), at(0)), Err(denial));
     }
 
     #[test]
@@ -451,6 +457,7 @@ mod tests {
         let restarted = Denial::Restarted {
             ago_ms: 0,
             left_ms: 11_000,
+            has_record: false,
         };
         assert_eq!(denial, Err(restarted));
     }
@@ -472,6 +479,7 @@ mod tests {
         let restarted = Denial::Restarted {
             ago_ms: 0,
             left_ms: 11_000,
+            has_record: false,
         };
         let denial = admission.check(acquire(strict), at(1_000));
         assert_eq!(denial, Err(restarted));

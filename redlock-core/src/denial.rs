@@ -17,6 +17,8 @@ pub enum Denial {
         ago_ms: u32,
         /// The time until its vote counts again, in milliseconds.
         left_ms: u32,
+        /// Whether the node has a guard record, which does not vouch for it, or not for leases as long as those of this client.
+        has_record: bool,
     },
     /// Denies an acquire: the node is a replica. Its master does not know which keys it grants.
     Replica,
@@ -86,9 +88,9 @@ impl Denial {
 
 text! {
     impl [] for Denial [] {
-        Self::Restarted { ago_ms: 0, left_ms } =>
+        Self::Restarted { ago_ms: 0, left_ms, .. } =>
             "restarted just now, its vote counts again in {}", Span(*left_ms);
-        Self::Restarted { ago_ms, left_ms } =>
+        Self::Restarted { ago_ms, left_ms, .. } =>
             "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms);
         Self::Evicted { left_ms } =>
             "may have evicted locks, its vote counts again in {}", Span(*left_ms);

@@ -202,23 +202,25 @@ impl AcquireError {
     }
 
     /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new. It needs all
-    /// nodes and no record of other rules, so not while one of them refuses this client.
+    /// nodes and no record, so not while one of them refuses this client or is known to have a record.
     fn may_be_new_servers(&self) -> bool {
-        if self.missing_votes().any(refuses_client) {
-            return false;
+        let mut may_be_new = false;
+        for error in self.missing_votes() {
+            match error.denial() {
+                Some(
+                    Denial::Restarted { has_record, .. } | Denial::Unguarded { has_record, .. },
+                ) if !has_record => may_be_new = true,
+                // A quarantine is that of a record.
+                Some(
+                    Denial::Restarted { .. }
+                    | Denial::Unguarded { .. }
+                    | Denial::Quarantined { .. },
+                ) => return false,
+                _ if refuses_client(error) => return false,
+                _ => {}
+            }
         }
-        let mut denials = self.missing_votes().filter_map(NodeError::denial);
-        // A quarantine is that of a record, and `redlock init` keeps records.
-        denials.any(|denial| {
-            matches!(
-                denial,
-                Denial::Restarted { .. }
-                    | Denial::Unguarded {
-                        has_record: false,
-                        ..
-                    }
-            )
-        })
+        may_be_new
     }
 }
 

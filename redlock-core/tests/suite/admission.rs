@@ -167,6 +167,7 @@ fn a_denial_does_not_tell_whether_the_lock_is_held() {
         let denial = Denial::Restarted {
             ago_ms: 0,
             left_ms: 10_102,
+            has_record: false,
         };
         assert_eq!(*failure.failure(), Failure::Denied(denial), "{failure}");
     }

@@ -113,7 +113,13 @@ fn a_young_node_is_denied_by_its_own_word_until_it_is_old_enough() {
         ..YOUNG
     });
     let mut node = server.node();
-    let restarted = |ago_ms, left_ms| denied(Denial::Restarted { ago_ms, left_ms });
+    let restarted = |ago_ms, left_ms| {
+        denied(Denial::Restarted {
+            ago_ms,
+            left_ms,
+            has_record: false,
+        })
+    };
     let result = world.execute(&mut node, &guarded(A));
     assert_eq!(result, restarted(3_000, 7_102));
     world.clock.advance(ms(7_101));
@@ -139,7 +145,14 @@ fn a_node_that_is_another_process_than_before_is_denied_for_any_uptime() {
     });
     let result = world.execute(&mut node, &guarded(B));
     let (ago_ms, left_ms) = (0, 10_102);
-    assert_eq!(result, denied(Denial::Restarted { ago_ms, left_ms }));
+    assert_eq!(
+        result,
+        denied(Denial::Restarted {
+            ago_ms,
+            left_ms,
+            has_record: false
+        })
+    );
     // The commands of an existing lease are still sent.
     assert_eq!(
         world.execute(&mut node, &extend(A)),
@@ -342,7 +355,11 @@ fn a_replica_that_is_promoted_while_it_is_connected_is_asked_again_and_has_resta
     let (ago_ms, left_ms) = (0, 10_102);
     assert_eq!(
         world.execute(&mut node, &guarded(A)),
-        denied(Denial::Restarted { ago_ms, left_ms })
+        denied(Denial::Restarted {
+            ago_ms,
+            left_ms,
+            has_record: false
+        })
     );
     world.clock.advance(QUARANTINE);
     assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
@@ -378,7 +395,11 @@ fn a_node_that_answers_with_an_error_is_asked_again_before_its_next_vote() {
         let (ago_ms, left_ms) = (0, 10_102);
         assert_eq!(
             world.execute(&mut node, &guarded(B)),
-            denied(Denial::Restarted { ago_ms, left_ms })
+            denied(Denial::Restarted {
+                ago_ms,
+                left_ms,
+                has_record: false
+            })
         );
         assert_eq!((times_asked(server), server.connections()), (2, 1));
         // Only once: the release that is sent again is not answered with an error.
@@ -521,7 +542,11 @@ fn a_node_that_fell_silent_about_itself_is_no_first_contact() {
     let (ago_ms, left_ms) = (0, 10_102);
     assert_eq!(
         world.execute(&mut node, &guarded(B)),
-        denied(Denial::Restarted { ago_ms, left_ms })
+        denied(Denial::Restarted {
+            ago_ms,
+            left_ms,
+            has_record: false
+        })
     );
 }
 

@@ -76,6 +76,7 @@ fn the_error_of_a_round_names_the_node() {
     let restarted = Denial::Restarted {
         ago_ms: 3_000,
         left_ms: 7_000,
+        has_record: false,
     };
     for (failure, text) in [
         (
@@ -121,7 +122,11 @@ fn an_error_is_no_longer_than_it_may_be() {
     ];
     let (ago_ms, left_ms) = (u32::MAX, u32::MAX);
     let denials = [
-        Denial::Restarted { ago_ms, left_ms },
+        Denial::Restarted {
+            ago_ms,
+            left_ms,
+            has_record: false,
+        },
         Denial::Replica,
         Denial::MayEvict,
         Denial::Evicted { left_ms },

@@ -77,6 +77,28 @@ async fn the_first_program_on_new_servers_gets_its_lock_with_the_default_wait() 
     }
 }
 
+/// The record of `redlock init` does not vouch for leases as long as those of this client, and `redlock init` keeps records.
+#[tokio::test(flavor = "multi_thread")]
+async fn init_is_no_advice_where_a_record_allows_only_shorter_leases() {
+    let servers = young(3);
+    let fencing = Fencing::default().with_max_ttl(TTL).unwrap();
+    redlock_std::init(servers.urls(), fencing).await.unwrap();
+    let options = patient(TTL / 2).max_ttl(LIMIT).unwrap();
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert!(error.contains("restarted "), "{error}");
+    assert!(!error.contains("redlock init"), "{error}");
+
+    // Nor where only the others have a record. A round may end with the answers of two nodes.
+    servers[2].disown();
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert!(
+        error.contains("restarted ") && !error.contains("redlock init"),
+        "{error}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn init_from_code_lets_the_votes_of_new_servers_count_at_once_plain_and_fenced() {
     let servers = young(3);
