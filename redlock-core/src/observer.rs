@@ -122,7 +122,7 @@ pub enum AcquireOutcome {
     Overloaded,
     /// The handle was closed.
     Closed,
-    /// The key or the source of randomness cannot be used. No node was asked.
+    /// The key, the options or the source of randomness cannot be used. No node was asked.
     Invalid,
 }
 

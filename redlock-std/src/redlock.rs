@@ -453,11 +453,8 @@ impl Redlock {
     /// a vote ([`is_unreachable`](AcquireError::is_unreachable)), and a round that could not begin
     /// ([`AcquireError::NotAsked`]).
     pub async fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
-        check(&self.options).map_err(AcquireError::Build)?;
-        let key = self.full_key(key.as_ref());
-        let key = key.map_err(AcquireError::KeyTooLong)?;
         let now = self.now();
-        let mut scope = self.telemetry.acquire(&key, now);
+        let (key, mut scope) = self.begin_acquire(key.as_ref(), now)?;
         let Some(_active) = self.closing.begin() else {
             let error = closed(&key);
             scope.end(Err(&error));
@@ -509,11 +506,8 @@ impl Redlock {
     /// - [`AcquireError::NotAsked`] if too many acquires or extensions of other tasks were ahead, or if no quorum of
     ///   nodes answered them.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<Guard, AcquireError> {
-        check(&self.options).map_err(AcquireError::Build)?;
-        let key = self.full_key(key.as_ref());
-        let key = key.map_err(AcquireError::KeyTooLong)?;
         let since = self.now();
-        let mut scope = self.telemetry.acquire(&key, since);
+        let (key, mut scope) = self.begin_acquire(key.as_ref(), since)?;
         let Some(_active) = self.closing.begin() else {
             let error = closed(&key);
             scope.end(Err(&error));
@@ -875,6 +869,29 @@ impl Redlock {
             node.set_node_timeout(options.round_time());
         }
         core
+    }
+
+    /// Returns the key with the prefix, and what the telemetry learns of its acquire. The telemetry learns also of an acquire that
+    /// cannot begin.
+    fn begin_acquire(
+        &self,
+        key: &[u8],
+        since: Instant,
+    ) -> Result<(Arc<[u8]>, AcquireScope), AcquireError> {
+        let key = self.full_key(key).map_err(AcquireError::KeyTooLong);
+        let scope = match &key {
+            Ok(key) => self.telemetry.acquire(key, since),
+            // The function that labels keys is asked only about keys of locks.
+            Err(_) => self.telemetry.acquire_unlabelled(since),
+        };
+        let checked = check(&self.options).map_err(AcquireError::Build);
+        match checked.and(key) {
+            Ok(key) => Ok((key, scope)),
+            Err(error) => {
+                scope.end(Err(&error));
+                Err(error)
+            }
+        }
     }
 
     /// Returns the key with the prefix, or its length if that is too long.

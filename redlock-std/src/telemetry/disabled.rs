@@ -19,6 +19,10 @@ impl Telemetry {
         AcquireScope
     }
 
+    pub(crate) const fn acquire_unlabelled(&self, _since: Instant) -> AcquireScope {
+        AcquireScope
+    }
+
     pub(crate) const fn hold(&self, _key: &[u8]) -> HoldScope {
         HoldScope
     }

@@ -73,7 +73,15 @@ impl Telemetry {
 
     /// Begins an acquire that waits since `since`.
     pub(crate) fn acquire(&self, key: &[u8], since: Instant) -> AcquireScope {
-        let lock = self.lock(key);
+        Self::begin(self.lock(key), since, self.clock)
+    }
+
+    /// Begins an acquire with a key that is that of no lock.
+    pub(crate) fn acquire_unlabelled(&self, since: Instant) -> AcquireScope {
+        Self::begin(Arc::clone(&self.unlabelled), since, self.clock)
+    }
+
+    fn begin(lock: Arc<Lock>, since: Instant, clock: LockClock) -> AcquireScope {
         #[cfg(feature = "metrics")]
         lock.instruments.waiting.increment(1.0);
         #[cfg(feature = "tracing")]
@@ -86,7 +94,7 @@ impl Telemetry {
         );
         AcquireScope {
             lock,
-            clock: self.clock,
+            clock,
             since,
             turn_at: None,
             was_called: false,

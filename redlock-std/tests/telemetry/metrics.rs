@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{HoldError, MemoryNode};
+use redlock_std::{HoldError, MAX_KEY, MemoryNode, Options};
 use tokio::time::sleep;
 
 use crate::recorder::Metrics;
@@ -53,6 +53,16 @@ async fn an_acquire_that_fails_is_counted_by_its_outcome() {
     assert_eq!(count("held"), 2, "by another process");
     redlock.try_acquire("redlock:key").await.unwrap_err();
     assert_eq!(count("invalid"), 1);
+    let too_long = [0; MAX_KEY + 1];
+    redlock.acquire(too_long).await.unwrap_err();
+    redlock.try_acquire(too_long).await.unwrap_err();
+    assert_eq!(count("invalid"), 3, "keys that are too long");
+    // Their validity is no longer than a tick of the clock.
+    let short = Options::new(Duration::from_millis(3)).unwrap();
+    let too_short = redlock.with_options(short);
+    too_short.acquire("other").await.unwrap_err();
+    too_short.try_acquire("other").await.unwrap_err();
+    assert_eq!(count("invalid"), 5, "options that cannot work");
     nodes.iter().for_each(MemoryNode::kill);
     redlock.try_acquire("other").await.unwrap_err();
     assert_eq!(count("unreachable"), 1);
