@@ -127,9 +127,10 @@ impl Redlock {
     /// node cannot be reached, its task retries for at most 30 seconds.
     ///
     /// When the runtime shuts down, the tasks end at once, and the keys whose releases were not sent expire. From then
-    /// on every call of a remaining clone fails with
+    /// on every call of a remaining clone that asks the nodes fails with
     /// [`TransportError::RuntimeGone`](crate::TransportError::RuntimeGone): an `acquire` when its wait is over, any
-    /// other call at once.
+    /// other call at once. If a guard of this handle still holds the key, an acquire asks no node: it fails with
+    /// [`AcquireError::HeldHere`], or with [`AcquireError::NotAsked`] when its wait is over.
     ///
     /// # Errors
     ///
