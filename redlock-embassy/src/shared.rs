@@ -55,7 +55,7 @@ use turns::Turns;
 /// Every future may be dropped at any point. The next operation of any task releases what a dropped [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) has left. To do this earlier, call
 /// [`release_abandoned`](Self::release_abandoned). If a key has more than 64 bytes, or more than four futures are dropped before the
-/// next operation, a key may expire instead.
+/// next operation, a key may expire instead. On a node without a connection, this is so for more than two futures.
 ///
 /// A future that is dropped before its first poll has done nothing.
 ///

@@ -83,7 +83,8 @@ impl<'a> NetSocket<'a> {
     ///   answered, a later attempt uses the answer. An address that was known for less time than the question took is tried again.
     /// - If an address refuses, or answers nothing within [`TcpNode::connect_timeout`](crate::TcpNode::connect_timeout), the
     ///   next address of the answer is tried, and after the last one, the name is asked for again. The same if what answers is
-    ///   no node, refuses the login (without TLS), or has a certificate that is refused (with TLS).
+    ///   no node, refuses the login (without TLS), or has a certificate that is refused (with TLS). Over TLS, an address that
+    ///   completes the handshake counts as the node: if a proxy there has lost its server, the other addresses are not tried.
     /// - A new connection begins with the address that answered last, if the new answer has it. Otherwise a device that calls
     ///   seldom would begin with an address that is dead, each time.
     /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
