@@ -19,8 +19,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 use redlock_std::{
-    AcquireError, AdoptError, Clock, ConnectError, Failure as NodeFailure, Fence, Guard, NodeError,
-    Redlock, Released, SystemClock, TransportError,
+    AcquireError, AdoptError, Clock, ConnectError, Denial, Failure as NodeFailure, Fence, Guard,
+    NodeError, Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
 use tokio::runtime::Builder;
@@ -478,11 +478,18 @@ fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
         }
     } else if failures().all(is_away) {
         "check whether these nodes are up"
+    } else if failures().all(is_of_an_earlier_time) {
+        "the clocks of these nodes were set back, or run behind: wait until they have passed the last fence, which redlock inspect shows"
     } else if failures().any(is_of_a_value) {
         "redlock inspect shows the node where the value of a key was not written by a client of the lock"
     } else {
         "redlock doctor says what each node needs"
     }
+}
+
+/// Whether the clock of the node is behind the last fence of the key.
+fn is_of_an_earlier_time(failure: &NodeError) -> bool {
+    matches!(failure.failure(), NodeFailure::Denied(Denial::Stale(_)))
 }
 
 /// Whether a script has failed on the value of a key: it is of another type, or not in the form of a record.

@@ -13,7 +13,7 @@ use redlock_tests::{Server, Servers};
 use tempfile::tempdir;
 
 use crate::process::{Process, be_patient, end_of, eventually, expect_no_keys, redlock, run};
-use crate::server::{guard, set, unvouched, user_of};
+use crate::server::{guard, now_ms, set, unvouched, user_of};
 
 #[test]
 fn the_exit_code_is_the_command_s_and_no_key_is_left() {
@@ -295,6 +295,23 @@ fn what_to_do_about_a_fence_record_that_no_client_has_written_is_to_inspect_the_
         inspect.env("REDLOCK_NODES", servers.urls().join(","));
         end_of(inspect).expect_stdout("the fence record cannot be read");
     }
+}
+
+/// The clocks of all nodes were set back by a minute since the last holder, which is permitted.
+#[test]
+fn what_to_do_while_the_clocks_are_behind_the_last_fence_is_to_wait() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        guard(server, 0, "60000:250:60000");
+        let ahead = (now_ms(server) + 60_000) * 1_000;
+        let _: () = server
+            .query(&["SET", "redlock:fence:k", &format!("{ahead}:0")])
+            .unwrap();
+    }
+    let ended = end_of(run(&servers, &["--fenced", "--no-wait"], "k", "echo ran"));
+    assert_eq!(ended.code, Some(69), "{}", ended.stderr);
+    let words = "wait until they have passed the last fence";
+    assert!(ended.stderr.contains(words), "{}", ended.stderr);
 }
 
 #[test]
