@@ -409,9 +409,6 @@ impl<'a> Session<'a> {
                         self.queue.doubt();
                         self.in_doubt = self.in_flight.len();
                         unknown = Some(Failure::Denied(Denial::Replica));
-                    } else if answer::is_transient(code) {
-                        // A replica that copies its master answers LOADING or MASTERDOWN.
-                        self.queue.doubt();
                     }
                     if !answer::is_transient(code)
                         && !answer::is_unusable(code)
@@ -446,13 +443,6 @@ impl<'a> Session<'a> {
             }
             if call.is_release() && answer.is_ok() {
                 self.postponed.backoff = FIRST_BACKOFF;
-            }
-            if answer
-                .as_ref()
-                .is_ok_and(|answer| call.has_lost_key(*answer))
-            {
-                // A replica says so too: its scripts fail only when they write. It may be a master again at the next acquire.
-                self.queue.doubt();
             }
             let answer = answer.and_then(|answer| {
                 if let (Some(failure), true) = (&unknown, call.command().verb.needs_vote()) {

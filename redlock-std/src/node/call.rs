@@ -214,13 +214,6 @@ impl Call {
         admission.check(command.verb, now).err()
     }
 
-    /// Whether this is an extend, and `answer` tells that the node has lost the key.
-    pub(crate) fn has_lost_key(&self, answer: Answer) -> bool {
-        let command = self.command();
-        matches!(command.verb, Verb::Extend { .. })
-            && matches!(command.reply(answer), Some(Ok(Reply::NotMine)))
-    }
-
     pub(crate) fn is_acquire(&self) -> bool {
         self.command().is_acquire()
     }

@@ -124,21 +124,6 @@ async fn a_lease_is_not_adopted_by_nodes_that_this_client_has_met_as_replicas() 
     assert!(refused.to_string().contains("restarted"), "{refused}");
 }
 
-/// A replica that lacks the key of an extension refuses it like a master does: without READONLY.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_extension_that_finds_its_key_gone_makes_a_plain_client_ask_who_the_node_is() {
-    let (servers, others) = (Servers::start(3), Servers::start(1));
-    let redlock = connected(&servers, patient(TTL)).await;
-    let mut guard = redlock.acquire(KEY).await.unwrap();
-    for server in &servers[..2] {
-        follow(server, &others[0]).await;
-    }
-    guard.extend().await.unwrap_err();
-    servers[..2].iter().for_each(lead);
-    let refused = redlock.try_acquire("another").await.unwrap_err();
-    assert!(refused.to_string().contains("restarted"), "{refused}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_may_evict_has_no_vote_for_a_fenced_lock() {
     let servers = Servers::start(3);
