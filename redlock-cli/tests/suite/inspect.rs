@@ -143,11 +143,11 @@ fn a_fenced_lock_that_a_min_hold_keeps_is_free_for_plain_clients_first_and_then_
         assert_eq!(node["refuses_fenced_for_ms"], Value::Null);
     }
     drop(holder);
-    servers.iter().for_each(|server| {
-        server
+    for server in servers.iter() {
+        let _: () = server
             .query(&["DEL", "dock-7", "redlock:fence:dock-7"])
-            .unwrap()
-    });
+            .unwrap();
+    }
     assert!(
         run(&servers, &options, "dock-7", "true")
             .status()

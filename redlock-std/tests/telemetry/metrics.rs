@@ -54,8 +54,8 @@ async fn an_acquire_that_fails_is_counted_by_its_outcome() {
     redlock.try_acquire("redlock:key").await.unwrap_err();
     assert_eq!(count("invalid"), 1);
     let too_long = [0; MAX_KEY + 1];
-    redlock.acquire(too_long).await.unwrap_err();
-    redlock.try_acquire(too_long).await.unwrap_err();
+    redlock.acquire(&too_long).await.unwrap_err();
+    redlock.try_acquire(&too_long).await.unwrap_err();
     assert_eq!(count("invalid"), 3, "keys that are too long");
     // Their validity is no longer than a tick of the clock.
     let short = Options::new(Duration::from_millis(3)).unwrap();
