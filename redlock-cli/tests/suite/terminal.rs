@@ -125,7 +125,7 @@ fn a_command_under_several_locks_can_read_from_the_terminal_and_gives_it_back() 
 }
 
 #[test]
-fn a_job_in_the_background_takes_the_terminal_from_nobody_under_another_lock_either() {
+fn a_background_job_under_another_lock_takes_the_terminal_from_nobody() {
     let servers = Servers::start(3);
     // A shell with job control, as at a prompt.
     let line = "set -m

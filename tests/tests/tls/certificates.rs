@@ -96,17 +96,8 @@ async fn forged_certificates_are_verified_no_more_often_under_load() {
     let servers = Servers::start(2);
     let urls = servers.urls().into_iter().chain([forger]);
     let redlock = Redlock::connect_with_tls(urls, patient(), &authority.config(None)).unwrap();
-    let start = shown.recv().await.unwrap();
-    let mut last = start;
-    for _ in 0..DELAYS {
-        last = loop {
-            redlock.acquire("dock-7").await.unwrap().release().await;
-            if let Ok(at) = shown.try_recv() {
-                break at;
-            }
-        };
-    }
-    assert!(last - start >= LEAST, "{:?}", last - start);
+    let taken = time_of(DELAYS, &mut shown, &redlock).await;
+    assert!(taken >= LEAST, "{taken:?}");
 }
 
 /// Each handshake takes time of the thread, also that of a node which is trusted.
@@ -128,17 +119,8 @@ async fn a_node_that_answers_and_closes_its_connections_soon_has_few_handshakes_
     let servers = Servers::start(2);
     let urls = servers.urls().into_iter().chain([closing]);
     let redlock = Redlock::connect_with_tls(urls, patient(), &authority.config(None)).unwrap();
-    let start = connected.recv().await.unwrap();
-    let mut last = start;
-    for _ in 0..DELAYS {
-        last = loop {
-            redlock.acquire("dock-7").await.unwrap().release().await;
-            if let Ok(at) = connected.try_recv() {
-                break at;
-            }
-        };
-    }
-    assert!(last - start >= LEAST, "{:?}", last - start);
+    let taken = time_of(DELAYS, &mut connected, &redlock).await;
+    assert!(taken >= LEAST, "{taken:?}");
 }
 
 /// Answers like a node up to the first command of a lock, and closes the connection after `life`.
@@ -158,6 +140,25 @@ fn answer_one(stream: impl Read + Write, life: Duration) {
             return;
         }
     }
+}
+
+/// How long it takes until so many connections have followed the first one, while locks are taken without a pause.
+async fn time_of(
+    delays: usize,
+    connections: &mut mpsc::UnboundedReceiver<Instant>,
+    redlock: &Redlock,
+) -> Duration {
+    let start = connections.recv().await.unwrap();
+    let mut last = start;
+    for _ in 0..delays {
+        last = loop {
+            redlock.acquire("dock-7").await.unwrap().release().await;
+            if let Ok(at) = connections.try_recv() {
+                break at;
+            }
+        };
+    }
+    last - start
 }
 
 /// Only printed: a figure for those who change the limits.
