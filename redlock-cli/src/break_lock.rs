@@ -186,6 +186,8 @@ async fn delete(node: Node, key: Vec<u8>, marks: Vec<Mark>) -> Result<bool, Stri
     const SCRIPT: &str = "
         local function is_meant(token)
           if type(token) ~= 'string' then return false end
+          -- Of a lock that is released, and kept for the rest of a min_hold.
+          if #token == 21 and string.sub(token, 21) == '~' then token = string.sub(token, 1, 20) end
           local digest = redis.sha1hex(token)
           for i = 2, #ARGV, 2 do
             if string.sub(token, 1, #ARGV[i]) == ARGV[i] and digest == ARGV[i + 1] then return true end
@@ -202,6 +204,7 @@ async fn delete(node: Node, key: Vec<u8>, marks: Vec<Mark>) -> Result<bool, Stri
     // The record of a holder whose key is still there stays.
     const OWNER_SCRIPT: &str = "
         local value, token = redis.pcall('get', KEYS[1]), redis.pcall('get', KEYS[2])
+        if type(token) == 'string' and #token == 21 then token = string.sub(token, 1, 20) end
         local digest = type(token) == 'string' and redis.sha1hex(token)
         for i = 1, #ARGV do
           if type(value) == 'string' and string.sub(value, 1, 41) == ARGV[i] .. ':' and digest ~= ARGV[i] then

@@ -159,7 +159,8 @@ impl Admission {
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let conditions = match verb {
             Verb::Acquire { conditions, .. } | Verb::Extend { conditions, .. } => conditions,
-            Verb::Release => return false,
+            // No node asks who it is before it is told of the end of a lease.
+            Verb::Keep { .. } | Verb::Release => return false,
         };
         let mut after_ms = match admitted {
             // No answer ends these waits. Only on the first contact, a guard record may vouch for a node that has restarted.
@@ -203,7 +204,9 @@ impl Admission {
         let (ttl_ms, conditions) = match verb {
             Verb::Acquire { ttl_ms, conditions } => (ttl_ms, conditions),
             // A fenced acquire after a restart does not wait for the end of a longer lease.
-            Verb::Extend { ttl_ms, .. } if ttl_ms > max_ttl_ms && max_ttl_ms > 0 => {
+            Verb::Extend { ttl_ms, .. } | Verb::Keep { rest_ms: ttl_ms }
+                if ttl_ms > max_ttl_ms && max_ttl_ms > 0 =>
+            {
                 return Err(Denial::TtlTooLong { max_ttl_ms });
             }
             Verb::Extend { ttl_ms, conditions } if conditions.restart_guard => (ttl_ms, conditions),

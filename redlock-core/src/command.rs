@@ -50,6 +50,15 @@ pub enum Verb {
         /// was released since.
         conditions: VoteConditions,
     },
+    /// Releases a lease before [`Options::min_hold`](crate::Options::min_hold) is over: lets the key live for `rest_ms` from now if
+    /// it still carries the token.
+    ///
+    /// From then on, [`Token::KEPT`] follows the token in the key. So an extension that arrives late, over a connection that has
+    /// broken, does not make the time shorter.
+    Keep {
+        /// How long the key lives from now, in milliseconds.
+        rest_ms: u32,
+    },
     /// Deletes the key if it still carries the token. If the lock is fenced, the node accepts the fence no more.
     Release,
 }
@@ -61,7 +70,7 @@ impl Verb {
         match self {
             Self::Acquire { .. } => true,
             Self::Extend { conditions, .. } => conditions.restart_guard,
-            Self::Release => false,
+            Self::Keep { .. } | Self::Release => false,
         }
     }
 }
@@ -93,6 +102,12 @@ impl<'a> Command<'a> {
         conditions: VoteConditions,
     ) -> Self {
         Self::new(key, token, Verb::Extend { ttl_ms, conditions })
+    }
+
+    /// Releases `key`, but lets it live for `rest_ms` milliseconds from now, if it carries `token`.
+    #[must_use]
+    pub const fn keep(key: &'a [u8], token: &'a Token, rest_ms: u32) -> Self {
+        Self::new(key, token, Verb::Keep { rest_ms })
     }
 
     /// Deletes `key` if it carries `token`.
@@ -180,15 +195,16 @@ impl<'a> Command<'a> {
                 (Verb::Acquire { .. }, true) => return Some(&Script::ACQUIRE_FENCED_QUEUED),
                 (Verb::Release, false) => return Some(&Script::RELEASE_QUEUED),
                 (Verb::Release, true) => return Some(&Script::RELEASE_FENCED_QUEUED),
-                (Verb::Extend { .. }, _) => {}
+                (Verb::Extend { .. } | Verb::Keep { .. }, _) => {}
             }
         }
         match (self.verb, self.is_fenced()) {
             (Verb::Acquire { .. }, false) => None,
             (Verb::Extend { .. }, false) => Some(&Script::EXTEND),
+            (Verb::Keep { .. }, false) => Some(&Script::KEEP),
             (Verb::Release, false) => Some(&Script::RELEASE),
             (Verb::Acquire { .. }, true) => Some(&Script::ACQUIRE_FENCED),
-            (Verb::Extend { .. }, true) => Some(&Script::EXTEND_FENCED),
+            (Verb::Extend { .. } | Verb::Keep { .. }, true) => Some(&Script::EXTEND_FENCED),
             (Verb::Release, true) => Some(&Script::RELEASE_FENCED),
         }
     }
@@ -202,9 +218,9 @@ impl<'a> Command<'a> {
         let key = Argument::Bytes(self.key);
         let token = Argument::Bytes(self.token.as_bytes());
         let ttl = match self.verb {
-            Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms, .. } => {
-                Some(Argument::Integer(ttl_ms.into()))
-            }
+            Verb::Acquire { ttl_ms: ms, .. }
+            | Verb::Extend { ttl_ms: ms, .. }
+            | Verb::Keep { rest_ms: ms } => Some(Argument::Integer(ms.into())),
             Verb::Release => None,
         };
         let Some(script) = self.script() else {
@@ -214,7 +230,7 @@ impl<'a> Command<'a> {
         };
         let place = self
             .place
-            .filter(|_| !matches!(self.verb, Verb::Extend { .. }));
+            .filter(|_| self.is_acquire() || self.is_release());
         let mut keys = match self.proposal {
             None => "1",
             Some(_) if self.is_release() => "2",
@@ -244,7 +260,7 @@ impl<'a> Command<'a> {
             arguments.push(number(proposal.fence().as_u64()));
             arguments.push(match self.verb {
                 Verb::Acquire { .. } => max_ttl,
-                Verb::Extend { .. } => number(proposal.time()),
+                Verb::Extend { .. } | Verb::Keep { .. } => number(proposal.time()),
                 Verb::Release => None,
             });
             arguments.push(window);
@@ -252,6 +268,8 @@ impl<'a> Command<'a> {
             // Left out of most acquires and extensions.
             let vouches = self.is_acquire() && proposal.vouches();
             arguments.push((vouches || self.is_adoption()).then_some(Argument::Integer(1)));
+            let is_kept = matches!(self.verb, Verb::Keep { .. });
+            arguments.push(is_kept.then_some(word(Token::KEPT)));
             if place.is_some() && self.is_acquire() && !vouches {
                 arguments.push(number(0));
             }
@@ -293,14 +311,20 @@ impl<'a> Command<'a> {
         let reply = match (self.verb, &self.proposal, answer) {
             (Verb::Acquire { .. }, None, Answer::Ok) => Reply::Acquired(None),
             (Verb::Acquire { .. }, None, Answer::Nil) => Reply::Held(None),
-            (Verb::Extend { .. }, None, Answer::Integer(1)) => Reply::Extended(None),
+            (Verb::Extend { .. } | Verb::Keep { .. }, None, Answer::Integer(1)) => {
+                Reply::Extended(None)
+            }
             (Verb::Release, _, Answer::Integer(1)) => Reply::Released,
-            (Verb::Extend { .. }, None, Answer::Integer(0))
+            (Verb::Extend { .. } | Verb::Keep { .. }, None, Answer::Integer(0))
             | (Verb::Release, _, Answer::Integer(0)) => Reply::NotMine,
             (Verb::Acquire { .. }, Some(proposal), Answer::Integers(numbers)) => {
                 return fenced_reply(proposal, false, &numbers);
             }
-            (Verb::Extend { .. }, Some(proposal), Answer::Integers(numbers)) => {
+            (
+                Verb::Extend { .. } | Verb::Keep { .. },
+                Some(proposal),
+                Answer::Integers(numbers),
+            ) => {
                 return fenced_reply(proposal, true, &numbers);
             }
             _ => return None,

@@ -339,8 +339,8 @@ where
     pub fn release_command<'a, K: AsRef<[u8]>>(&self, lease: &'a Lease<K>) -> Command<'a> {
         match lease.rest_ms(self.clock.now()) {
             0 => lease.release_command(),
-            // An extension, so a fenced lock keeps its promises: only its client no longer uses it.
-            rest_ms => Command::extend(lease.key().as_ref(), lease.token(), rest_ms).with_proposal(
+            // For a fenced lock, it is an extension, so the lock keeps its promises: only its client no longer uses it.
+            rest_ms => Command::keep(lease.key().as_ref(), lease.token(), rest_ms).with_proposal(
                 lease
                     .proposal()
                     .map(|proposal| proposal.at(self.nodes_time())),

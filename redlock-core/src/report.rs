@@ -37,10 +37,12 @@ impl<E> Outcome<E> {
         };
         match (command.verb, reply) {
             (Verb::Acquire { .. }, Reply::Acquired(_))
-            | (Verb::Extend { .. }, Reply::Extended(_))
+            | (Verb::Extend { .. } | Verb::Keep { .. }, Reply::Extended(_))
             | (Verb::Release, Reply::Released | Reply::ReleasedWithWaiters(_)) => Self::Granted,
             (Verb::Acquire { .. }, Reply::Held(_) | Reply::Waiting(..))
-            | (Verb::Extend { .. } | Verb::Release, Reply::NotMine) => Self::Refused,
+            | (Verb::Extend { .. } | Verb::Keep { .. } | Verb::Release, Reply::NotMine) => {
+                Self::Refused
+            }
             _ => Self::Unanswered,
         }
     }

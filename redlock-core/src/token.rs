@@ -13,6 +13,10 @@ impl Token {
     /// The length in bytes, as in the Redlock specification.
     pub const LEN: usize = 20;
 
+    /// What follows the token in the key of a lock that is released, and stays held for the rest of
+    /// [`Options::min_hold`](crate::Options::min_hold).
+    pub const KEPT: &'static str = "~";
+
     /// The token with these bytes, for instance the token of a lease that another process has acquired.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {

@@ -4,7 +4,7 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
-use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall, Verb};
+use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall};
 use redlock_core::{Clock, Instant};
 
 use crate::error::TransportError;
@@ -653,7 +653,7 @@ const fn later(instant: Instant, micros: u64) -> Instant {
 
 /// Whether the scripts of `command` are so long that they are called by their hash.
 const fn is_by_hash(command: &Command<'_>) -> bool {
-    let has_line = command.place.is_some() && !matches!(command.verb, Verb::Extend { .. });
+    let has_line = command.place.is_some() && (command.is_acquire() || command.is_release());
     command.is_fenced() || has_line
 }
 

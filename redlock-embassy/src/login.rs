@@ -150,7 +150,7 @@ impl Step {
     pub(crate) const fn only_script_of(command: &Command<'_>) -> Option<Self> {
         let number = match (command.verb, command.is_fenced(), command.place.is_some()) {
             (Verb::Acquire { .. }, ..) => return None,
-            (Verb::Extend { .. }, ..) => 1,
+            (Verb::Extend { .. } | Verb::Keep { .. }, ..) => 1,
             (Verb::Release, true, false) => 2,
             (Verb::Release, true, true) => FENCED_QUEUED + 1,
             (Verb::Release, false, _) => QUEUED + 1,

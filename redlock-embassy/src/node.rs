@@ -337,7 +337,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         match command.verb {
             Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
             Verb::Release => self.outbox.store_in_flight(command),
-            Verb::Extend { .. } => {}
+            Verb::Extend { .. } | Verb::Keep { .. } => {}
         }
         Ok(Stage::Await)
     }

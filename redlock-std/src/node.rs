@@ -390,7 +390,7 @@ impl RedisNode {
     /// The acquire whose lease `command` extends or releases.
     fn acquired_by(&self, command: &Command<'_>) -> Option<Attempt> {
         self.last.filter(|last| match command.verb {
-            Verb::Extend { .. } | Verb::Release => last.token == *command.token,
+            Verb::Extend { .. } | Verb::Keep { .. } | Verb::Release => last.token == *command.token,
             Verb::Acquire { .. } => false,
         })
     }

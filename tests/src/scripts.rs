@@ -22,12 +22,13 @@ use std::process::ExitCode;
 
 use sha1_smol::Sha1;
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "acquire_fenced",
     "acquire_fenced_queued",
     "acquire_queued",
     "extend",
     "extend_fenced",
+    "keep",
     "node_info",
     "release",
     "release_fenced",

@@ -107,6 +107,8 @@ pub enum Assumption {
     VotelessAdoption,
     /// After a restart of a node clients wait for the longest TTL, and not for the longest `min_hold`.
     MinHoldGuard,
+    /// A late extension can shorten the rest of a `min_hold`.
+    MinHoldToken,
 }
 
 impl Assumption {
@@ -161,7 +163,7 @@ impl Assumption {
             | Self::LongTimer => Some(Promise::Idle),
             Self::TicketPerTry | Self::ErrorIsDeath => Some(Promise::Fairness),
             Self::KeptPlace => Some(Promise::Line),
-            Self::MinHoldGuard => Some(Promise::MinHold),
+            Self::MinHoldGuard | Self::MinHoldToken => Some(Promise::MinHold),
             Self::LostPlace => None,
             Self::Resolution | Self::Order | Self::Compare | Self::Wake | Self::Entropy => None,
         }
@@ -171,7 +173,9 @@ impl Assumption {
     #[must_use]
     pub const fn found_within(self) -> u64 {
         match self {
-            Self::TodaysOptions | Self::CallFirst | Self::DeadMembers => 60_000,
+            Self::TodaysOptions | Self::CallFirst | Self::DeadMembers | Self::MinHoldToken => {
+                60_000
+            }
             Self::AnyRules
             | Self::OldConfirmation
             | Self::OldRecords
@@ -186,7 +190,8 @@ impl Assumption {
 
     /// Whether there are fences in its worlds; none where it makes no difference.
     pub(super) const fn needs_fences(self) -> bool {
-        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica) || self.needs_lines();
+        let is_of_plain_locks = matches!(self, Self::Compare | Self::Replica | Self::MinHoldToken)
+            || self.needs_lines();
         self.server_flaw().is_some() && !is_of_plain_locks
             || matches!(
                 self,
@@ -214,6 +219,7 @@ impl Assumption {
                 | Self::LongPlain
                 | Self::VotelessAdoption
                 | Self::MinHoldGuard
+                | Self::MinHoldToken
         )
     }
 
@@ -278,6 +284,7 @@ impl Assumption {
             Self::ErrorIsDeath => Some(ServerFlaw::TakesErrorForGone),
             Self::KeptPlace => Some(ServerFlaw::KeepsLeaver),
             Self::LostPlace => Some(ServerFlaw::LosesPlace),
+            Self::MinHoldToken => Some(ServerFlaw::KeepsToken),
             _ => None,
         }
     }

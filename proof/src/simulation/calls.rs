@@ -191,7 +191,7 @@ impl<T: Transport> User<T> {
         self.held.retain(|held| *held != claim.token);
         // Before the end of the `min_hold`, the keys stay.
         let kept = match self.lock.release_command(&lease).verb {
-            Verb::Extend { ttl_ms, .. } => Some(self.kept_until(&lease, ttl_ms)),
+            Verb::Keep { rest_ms } => Some(self.kept_until(&lease, rest_ms)),
             _ => None,
         };
         if kept.is_some() {
@@ -270,17 +270,19 @@ impl<T: Transport> User<T> {
                 world.look().touch(task.client);
             }
         };
-        let end = match cut(self.lock.hold(KEYS[key], work), end, &clock).await {
+        let result = cut(self.lock.hold(KEYS[key], work), end, &clock).await;
+        let was_lost = matches!(result, Some(Err(HoldError::Lost(_))));
+        let end = match result {
             Some(Ok(())) => End::Done,
             Some(Err(HoldError::NotAcquired(error))) => failure(&error),
             Some(Err(HoldError::Lost(cause))) => loss(&cause),
             Some(Err(_)) => End::Lost,
             None => dropped(&world, end),
         };
+        // The release lets the keys live if the `min_hold` is not over.
+        let has_min_hold = self.lock.options().vote_conditions().min_hold_ms > 0;
         if let Some(claim) = worked.get() {
             self.told(claim, end);
-            // The release lets the keys live if the `min_hold` is not over.
-            let has_min_hold = self.lock.options().vote_conditions().min_hold_ms > 0;
             // If the future was dropped before its release, the next operation deletes them.
             let is_abandoned = self.lock.abandoned().is_some_and(|token| {
                 let token = world.look().number_of(token);
@@ -290,6 +292,11 @@ impl<T: Transport> User<T> {
                 world.look().forget_place(self.task, key);
                 self.left_to_expire = Some(claim.token);
             }
+        } else if was_lost && has_min_hold {
+            // After a long pause, the work has not begun. The token is that of the last attempt.
+            world.look().take_attempts(self.task, &mut self.open);
+            world.look().forget_place(self.task, key);
+            self.left_to_expire = self.open.last().map(|(_, token)| *token);
         }
         self.ends(call, end);
     }

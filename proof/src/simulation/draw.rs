@@ -247,7 +247,7 @@ impl Measure {
                 None => chance.one_in(3),
             },
             min_hold_ms: match broken {
-                Some(Assumption::MinHoldGuard) => 4 * ttl_ms,
+                Some(Assumption::MinHoldGuard | Assumption::MinHoldToken) => 4 * ttl_ms,
                 Some(_) => 0,
                 // No longer than guard records allow.
                 None if is_fenced => chance.pick(&[0, 0, ttl_ms / 2, 2 * ttl_ms]),

@@ -252,6 +252,7 @@ impl Message {
                 Command::acquire(key, token, ttl_ms, conditions)
             }
             Verb::Extend { ttl_ms, conditions } => Command::adopt(key, token, ttl_ms, conditions),
+            Verb::Keep { rest_ms } => Command::keep(key, token, rest_ms),
             Verb::Release => Command::release(key, token),
         };
         command.with_proposal(self.proposal).with_place(self.place)
@@ -270,7 +271,12 @@ impl Message {
     /// Of a plain lease, how long the command asks for.
     pub(crate) const fn plain_ttl_ms(&self) -> Option<u32> {
         match (self.verb, self.proposal) {
-            (Verb::Acquire { ttl_ms, .. } | Verb::Extend { ttl_ms, .. }, None) => Some(ttl_ms),
+            (
+                Verb::Acquire { ttl_ms, .. }
+                | Verb::Extend { ttl_ms, .. }
+                | Verb::Keep { rest_ms: ttl_ms },
+                None,
+            ) => Some(ttl_ms),
             _ => None,
         }
     }

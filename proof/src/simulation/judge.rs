@@ -13,7 +13,7 @@ mod votes;
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_core::{Fence, Fencing, Instant};
+use redlock_core::{Denial, Fence, Fencing, Instant};
 
 use super::clock::{Moment, Seconds};
 use super::history::{Claim, Fact, Message, Task, What};
@@ -185,7 +185,9 @@ impl Judge {
             }
             What::Paused(client, until, local) => self.calls.paused(client, at, until, local),
             What::Sent(task, node, message) => self.sent(at, task, node, message),
-            What::NotExecuted(Route { node, .. }, message) => {
+            // A replica executes nothing either.
+            What::NotExecuted(Route { node, .. }, message)
+            | What::Executed(Route { node, .. }, message, Err(Denial::Replica)) => {
                 self.acquires.remove(&acquire(message, node));
             }
             What::Nonsense(route) => {

@@ -189,7 +189,7 @@ impl State {
                 ttl_ms,
                 conditions: socket.conditions_of_extension(token),
             },
-            Verb::Release => Verb::Release,
+            verb @ (Verb::Keep { .. } | Verb::Release) => verb,
         };
         let message = Message {
             verb,
@@ -332,7 +332,7 @@ impl State {
         let machine = self.machine_of(route);
         let script = match message.verb {
             Verb::Acquire { .. } => 0,
-            Verb::Extend { .. } => 1,
+            Verb::Extend { .. } | Verb::Keep { .. } => 1,
             Verb::Release => 2,
         };
         if message.proposal.is_some() && !self.machines[machine].scripts[script] {

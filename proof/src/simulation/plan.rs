@@ -360,7 +360,7 @@ fn draw_breach(
             return draw_return_of_most(chance, scenario, at, restored_at);
         }
         // What outlives its connection is what comes late.
-        Assumption::Burn => {
+        Assumption::Burn | Assumption::MinHoldToken => {
             let client = chance.index(scenario.clients.len());
             Some(Fault::Break(Route { client, node }))
         }

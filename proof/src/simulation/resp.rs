@@ -90,6 +90,9 @@ impl Order {
         let (verb, key, token, proposal) = match words {
             [b"SET", key, token, _, _, ttl] => (acquire(ttl)?, key, token, None),
             [b"EVAL", _, _, key, token] => (Verb::Release, key, token, None),
+            [b"EVAL", text, _, key, token, rest] if is_keep(text) => {
+                (keep(rest)?, key, token, None)
+            }
             [b"EVAL", _, _, key, token, ttl] => (extend(ttl, false)?, key, token, None),
             [
                 b"EVALSHA",
@@ -126,7 +129,10 @@ impl Order {
                 adopts @ ..,
             ] if is_called(1) => {
                 let proposal = proposal(fence, [NO_TTL, window, step_back], time, false)?;
-                let verb = extend(ttl, !adopts.is_empty())?;
+                let verb = match adopts {
+                    [b"~"] => keep(ttl)?,
+                    _ => extend(ttl, !adopts.is_empty())?,
+                };
                 (verb, key, token, Some(proposal))
             }
             [b"EVALSHA", _, _, key, _, token, fence, window, step_back] if is_called(2) => {
@@ -152,6 +158,7 @@ impl Order {
             Verb::Extend { ttl_ms, conditions } => {
                 Command::adopt(key, &self.token, ttl_ms, conditions)
             }
+            Verb::Keep { rest_ms } => Command::keep(key, &self.token, rest_ms),
             Verb::Release => Command::release(key, &self.token),
         };
         command.with_proposal(self.proposal)
@@ -172,6 +179,17 @@ fn extend(ttl: &[u8], adopts: bool) -> Option<Verb> {
     let mut conditions = VoteConditions::NONE;
     conditions.restart_guard = adopts;
     Some(Verb::Extend { ttl_ms, conditions })
+}
+
+/// Whether it is the text of the script that ends a plain lease before its `min_hold` is over.
+fn is_keep(text: &[u8]) -> bool {
+    let is_it = |script: &&Script| script.text().as_bytes() == text;
+    !Script::PLAIN.iter().any(is_it)
+}
+
+fn keep(rest: &[u8]) -> Option<Verb> {
+    let rest_ms = number(rest)?.try_into().ok()?;
+    Some(Verb::Keep { rest_ms })
 }
 
 fn proposal(fence: &[u8], rules: [&[u8]; 3], time: &[u8], vouches: bool) -> Option<Proposal> {

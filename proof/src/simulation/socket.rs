@@ -93,7 +93,7 @@ impl Socket {
         match message.verb {
             Verb::Acquire { conditions, .. } => self.conditions.push((message.token, conditions)),
             Verb::Extend { conditions, .. } => self.extension = Some((message.token, conditions)),
-            Verb::Release => {}
+            Verb::Keep { .. } | Verb::Release => {}
         }
     }
 

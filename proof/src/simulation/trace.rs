@@ -269,6 +269,7 @@ impl fmt::Display for Message {
         match self.verb {
             Verb::Extend { ttl_ms, .. } if self.is_adoption() => write!(f, "Adopt {ttl_ms} ms")?,
             Verb::Extend { ttl_ms, .. } => write!(f, "Extend {ttl_ms} ms")?,
+            Verb::Keep { rest_ms } => write!(f, "Keep {rest_ms} ms")?,
             verb => write!(f, "{verb:?}")?,
         }
         write!(f, " {} = t{}", KEYS[self.key], self.token)?;

@@ -30,6 +30,8 @@ local value = redis.pcall('GET', KEYS[1])
 if not value then return {'none', '', '', '-2', fence, '', refusal} end
 local left = string.format('%.0f', redis.call('PTTL', KEYS[1]))
 if type(value) == 'string' then
+  -- Of a lock that is released, and kept for the rest of a min_hold: see keep.lua in redlock-core.
+  if #value == 21 and string.sub(value, 21) == '~' then value = string.sub(value, 1, 20) end
   local shown = math.min(4, math.floor(#value / 2))
   local digest, owner = redis.sha1hex(value), owner_key and redis.pcall('GET', owner_key)
   local is_its = type(owner) == 'string' and string.sub(owner, 1, 41) == digest .. ':'

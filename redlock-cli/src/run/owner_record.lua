@@ -7,7 +7,9 @@
 -- The record is `digest of the token:text`. What another holder has written since stays.
 local lock, record = KEYS[1], KEYS[2]
 local mark = redis.sha1hex(ARGV[1]) .. ':'
-if ARGV[2] ~= '' and redis.call('get', lock) == ARGV[1] then
+local holder = redis.call('get', lock)
+-- The second one is that of a lock that is released, and kept for the rest of a min_hold.
+if ARGV[2] ~= '' and (holder == ARGV[1] or holder == ARGV[1] .. '~') then
   -- The record does not outlive the key. Before Redis 7.2, time goes on within a script, on a busy machine for some milliseconds.
   local left = redis.call('pttl', lock) - 50
   if left > 0 then

@@ -91,6 +91,24 @@ fn break_deletes_what_it_has_shown_and_nothing_else() {
 }
 
 #[test]
+fn a_lock_that_only_its_min_hold_keeps_is_shown_with_the_same_digits_and_can_be_broken() {
+    let servers = Servers::start(3);
+    for fenced in [&[][..], &["--fenced"]] {
+        let options = [&["--min-hold=50s"], fenced].concat();
+        let ended = end_of(run(&servers, &options, KEY, "echo $REDLOCK_TOKEN"));
+        ended.expect_code(0);
+        let prefix = ended.stdout.get(..8).unwrap();
+        let shown = on(&servers, &["inspect", KEY]);
+        shown.expect_stdout(&format!("{KEY}: held by {prefix}.. "));
+        shown.expect_stdout("; released, held by --min-hold");
+        on(&servers, &["break", "--token-prefix", prefix, KEY]).expect_code(0);
+        for server in servers.iter() {
+            assert_eq!(server.query::<u8>(&["EXISTS", KEY]).unwrap(), 0);
+        }
+    }
+}
+
+#[test]
 fn a_break_while_another_client_holds_the_lock_does_not_end_as_if_it_were_free() {
     let servers = Servers::start(3);
     let set = |servers: &[Server], token: &str| {

@@ -26,8 +26,42 @@ const LINES: usize = 3;
 pub struct Entry {
     /// The token of the holder.
     pub token: Token,
+    /// The holder has released the lock, which stays held for the rest of [`Options::min_hold`](crate::Options::min_hold).
+    pub is_kept: bool,
     /// The key is gone from this instant on.
     pub expires_at: Instant,
+}
+
+/// What the key of a lock carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) token: Token,
+    /// Whether [`Token::KEPT`] follows.
+    pub(super) is_kept: bool,
+}
+
+impl Entry {
+    pub(super) const fn value(&self) -> Value {
+        Value {
+            token: self.token,
+            is_kept: self.is_kept,
+        }
+    }
+}
+
+impl Value {
+    /// The token of a lease that is not released.
+    pub(super) const fn of(token: Token) -> Self {
+        Self {
+            token,
+            is_kept: false,
+        }
+    }
+
+    /// Whether an extension that leaves this value may find `known`. A release may come twice.
+    pub(super) fn may_follow(self, known: Self) -> bool {
+        known == self || known == Self::of(self.token)
+    }
 }
 
 /// The fence record of a key.

@@ -39,6 +39,8 @@ pub enum ServerFlaw {
     MissesFailback,
     /// A release by a client with other rules shortens the life of the fence record.
     ShortensFenceRecord,
+    /// The key of a plain lock keeps its token for the rest of `min_hold`.
+    KeepsToken,
     /// A client that has not come in its turn stays in its place.
     KeepsHead,
     /// A turn ends only when a client takes the lock or its owner leaves.

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::fence::{Fence, Fencing, Proposal, Reading};
 use crate::key::KeyName;
 use crate::line::{Call, Mailbox, Place, Waiters};
-use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST};
+use crate::mock::data::{Data, Entry, FenceRecord, Guard, PAST, Value};
 use crate::mock::error::{MockError, MockFailure};
 use crate::mock::flaw::ServerFlaw;
 use crate::mock::slots::Slots;
@@ -168,7 +168,7 @@ impl<const KEYS: usize> Server<KEYS> {
         if !self.data.has_room_for_entry(&key) {
             return Err(Failure::Transport(MockError::OutOfMemory));
         }
-        self.set_entry(key, token, ttl, now);
+        self.set_entry(key, Value::of(token), ttl, now);
         Ok(())
     }
 
@@ -343,15 +343,21 @@ impl<const KEYS: usize> Server<KEYS> {
             (Verb::Acquire { ttl_ms, .. }, Some(proposal)) => {
                 self.acquire_fenced(key, token, ttl_ms, proposal, place, now)
             }
-            (Verb::Extend { ttl_ms, .. }, None) => Ok(self.extend(key, token, ttl_ms, now)),
+            (Verb::Extend { ttl_ms, .. }, None) => {
+                Ok(self.extend(key, Value::of(token), ttl_ms, now))
+            }
+            (Verb::Keep { rest_ms }, None) => Ok(self.extend(key, self.kept(token), rest_ms, now)),
             (Verb::Extend { .. }, Some(_))
                 if command.is_adoption()
-                    && (self.holder(&key) != Some(token) || !self.is_vouched(now)) =>
+                    && (self.holder(&key) != Some(Value::of(token)) || !self.is_vouched(now)) =>
             {
                 Ok(Reply::NotMine)
             }
             (Verb::Extend { ttl_ms, .. }, Some(proposal)) => {
-                self.extend_fenced(key, token, ttl_ms, proposal, now)
+                self.extend_fenced(key, Value::of(token), ttl_ms, proposal, now)
+            }
+            (Verb::Keep { rest_ms }, Some(proposal)) => {
+                self.extend_fenced(key, self.kept(token), rest_ms, proposal, now)
             }
             (Verb::Release, proposal) => Ok(self.release(key, token, proposal, place, now)),
         };
@@ -382,7 +388,7 @@ impl<const KEYS: usize> Server<KEYS> {
             }
             self.leave_line(&key, place);
         }
-        self.set_entry(key, token, millis(ttl_ms), now);
+        self.set_entry(key, Value::of(token), millis(ttl_ms), now);
         Reply::Acquired(None)
     }
 
@@ -411,7 +417,7 @@ impl<const KEYS: usize> Server<KEYS> {
             _ => known.held_until,
         };
         let held_until = match found {
-            Some(entry) if entry.token == token => PAST,
+            Some(entry) if entry.value() == Value::of(token) => PAST,
             Some(entry) => entry.expires_at.max(promised),
             None => promised,
         };
@@ -464,7 +470,7 @@ impl<const KEYS: usize> Server<KEYS> {
         if let Some(place) = &place {
             self.leave_line(&key, place);
         }
-        self.set_entry(key, token, millis(ttl_ms), now);
+        self.set_entry(key, Value::of(token), millis(ttl_ms), now);
         Ok(Reply::Acquired(Some(Reading { fence, ..reading })))
     }
 
@@ -519,18 +525,30 @@ impl<const KEYS: usize> Server<KEYS> {
         })
     }
 
-    fn extend(&mut self, key: KeyName, token: Token, ttl_ms: u32, now: Instant) -> Reply {
-        if self.holder(&key) != Some(token) {
+    /// What the key carries from the release of a lease on, for the rest of its `min_hold`.
+    fn kept(&self, token: Token) -> Value {
+        Value {
+            token,
+            is_kept: !self.has(ServerFlaw::KeepsToken),
+        }
+    }
+
+    /// Extends the lease, after which the key carries `value`.
+    fn extend(&mut self, key: KeyName, value: Value, ttl_ms: u32, now: Instant) -> Reply {
+        if !self
+            .holder(&key)
+            .is_some_and(|holder| value.may_follow(holder))
+        {
             return Reply::NotMine;
         }
-        self.set_entry(key, token, millis(ttl_ms), now);
+        self.set_entry(key, value, millis(ttl_ms), now);
         Reply::Extended(None)
     }
 
     fn extend_fenced(
         &mut self,
         key: KeyName,
-        token: Token,
+        value: Value,
         ttl_ms: u32,
         proposal: Proposal,
         now: Instant,
@@ -542,7 +560,10 @@ impl<const KEYS: usize> Server<KEYS> {
         let is_mine = match (holder, self.flaw) {
             (None, Some(ServerFlaw::RestoresAnyKey)) => true,
             (None, Some(ServerFlaw::ConfusesEqualFences)) => known.fence == proposal.fence,
-            (holder, _) => holder.or(known.accepted) == Some(token),
+            (holder, _) => {
+                let last = holder.or_else(|| known.accepted.map(Value::of));
+                last.is_some_and(|last| value.may_follow(last))
+            }
         };
         if !is_mine || self.has_other_margins(fencing) {
             return Ok(Reply::NotMine);
@@ -563,11 +584,11 @@ impl<const KEYS: usize> Server<KEYS> {
             fence,
             // If the clock was stepped back since the last extension, the lease must not become shorter.
             held_until: end.max(known.held_until),
-            accepted: Some(token),
+            accepted: Some(value.token),
             ..known
         };
         self.record_fence(key, accepted, fencing, now);
-        self.set_entry(key, token, millis(ttl_ms), now);
+        self.set_entry(key, value, millis(ttl_ms), now);
         Ok(Reply::Extended(Some(Reading { fence, ..reading })))
     }
 
@@ -579,7 +600,8 @@ impl<const KEYS: usize> Server<KEYS> {
         place: Option<Place>,
         now: Instant,
     ) -> Reply {
-        let is_mine = self.holder(&key) == Some(token) || self.has(ServerFlaw::ReleasesAnyToken);
+        let is_mine =
+            self.holder(&key) == Some(Value::of(token)) || self.has(ServerFlaw::ReleasesAnyToken);
         if is_mine {
             self.data.remove_entry(&key);
         }
@@ -611,8 +633,8 @@ impl<const KEYS: usize> Server<KEYS> {
         }
     }
 
-    fn holder(&self, key: &KeyName) -> Option<Token> {
-        self.data.entry(key).map(|entry| entry.token)
+    fn holder(&self, key: &KeyName) -> Option<Value> {
+        self.data.entry(key).map(Entry::value)
     }
 
     /// Whether the window or `step_back` of the guard record has changed since a lease with the rules `fencing` was granted. Then
@@ -632,9 +654,15 @@ impl<const KEYS: usize> Server<KEYS> {
         });
     }
 
-    fn set_entry(&mut self, key: KeyName, token: Token, ttl: Duration, now: Instant) {
+    fn set_entry(&mut self, key: KeyName, value: Value, ttl: Duration, now: Instant) {
         let expires_at = self.end(now, ttl);
-        self.data.set_entry(key, Entry { token, expires_at });
+        let Value { token, is_kept } = value;
+        let entry = Entry {
+            token,
+            is_kept,
+            expires_at,
+        };
+        self.data.set_entry(key, entry);
     }
 
     /// Writes the fence record, and computes for how long it is kept.

@@ -48,6 +48,12 @@ impl Script {
         sha1: include_str!("../scripts/sent/extend.sha1"),
     };
 
+    /// Lets the key of a released lease live for the rest of [`Options::min_hold`](crate::Options::min_hold), if it carries the token.
+    pub(crate) const KEEP: Self = Self {
+        text: include_str!("../scripts/sent/keep.lua"),
+        sha1: include_str!("../scripts/sent/keep.sha1"),
+    };
+
     /// Deletes the key if it carries the token.
     ///
     /// The Redlock specification, "Correct implementation with a single instance".
@@ -148,7 +154,15 @@ mod tests {
     fn the_hash_of_a_script_is_the_sha1_of_its_text() {
         let [plain, fenced] = [&Script::PLAIN[..], &Script::FENCED];
         let [queued, both] = [&Script::QUEUED[..], &Script::FENCED_QUEUED];
-        for script in [plain, fenced, queued, both, &[&Script::NODE_INFO]].concat() {
+        for script in [
+            plain,
+            fenced,
+            queued,
+            both,
+            &[&Script::KEEP, &Script::NODE_INFO],
+        ]
+        .concat()
+        {
             let sha1 = sha1_smol::Sha1::from(script.text()).digest();
             assert_eq!(sha1.to_string(), script.sha1());
         }

@@ -79,7 +79,7 @@ impl Transport for Script {
 const fn carried_out(command: &Command<'_>) -> (&'static str, Reply) {
     match command.verb {
         Verb::Acquire { .. } => ("acquire", Reply::Acquired(None)),
-        Verb::Extend { .. } => ("extend", Reply::Extended(None)),
+        Verb::Extend { .. } | Verb::Keep { .. } => ("extend", Reply::Extended(None)),
         Verb::Release => ("release", Reply::Released),
     }
 }

@@ -1029,6 +1029,32 @@ fn clients_that_split_the_votes_do_not_wait_for_each_other_for_long() {
     }
 }
 
+/// The line of a node whose clock is far ahead is in another order. If each node that lives is needed for the quorum, two clients
+/// that are first on some nodes each keep the lock from the other.
+#[test]
+fn clients_get_the_lock_although_the_lines_of_two_nodes_disagree_for_ever() {
+    let clock = MockClock::new();
+    clock.advance(Duration::from_secs(100));
+    let nodes = &far(&clock, 4);
+    // The others are needed for the quorum.
+    nodes[0].hang();
+    // The first two that tell their time give a client its ticket: it is the earlier time.
+    nodes[3].set_latency(ms(3));
+    for node in &nodes[2..] {
+        node.set_clock_step(67_000_000);
+    }
+    let served = Served::default();
+    let from = Duration::from_secs(100);
+    let mut tasks = vec![first_holder(queued(nodes, &clock, 5), from + ms(500))];
+    for (number, since) in [(9, 50), (1, 100), (7, 120), (3, 130), (8, 140), (2, 150)] {
+        let redlock = queued(nodes, &clock, number);
+        tasks.push(waiter(redlock, number, from + ms(since), ms(1), &served));
+    }
+    clock.run(join_all(tasks));
+    let last = served.borrow().iter().map(|(_, at)| *at).max();
+    assert!(last < Some(from + Duration::from_secs(8)), "{served:?}");
+}
+
 #[test]
 fn a_client_that_a_quorum_refuses_as_held_waits_for_its_call_at_once() {
     let clock = MockClock::new();

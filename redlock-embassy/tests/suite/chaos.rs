@@ -48,7 +48,7 @@ fn numbered(number: usize) -> Token {
 fn name(command: &Command<'_>) -> String {
     let verb = match command.verb {
         Verb::Acquire { .. } => "SET",
-        Verb::Extend { .. } => "EXTEND",
+        Verb::Extend { .. } | Verb::Keep { .. } => "EXTEND",
         Verb::Release => "RELEASE",
     };
     format!("{verb} {}", command.token.as_bytes().escape_ascii())

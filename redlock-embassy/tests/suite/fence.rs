@@ -372,6 +372,7 @@ fn the_send_buffer_takes_what_the_readme_says() {
                 Command::extend(&key, A, ttl_ms),
                 Command::adopt(&key, A, ttl_ms, conditions),
                 Command::release(&key, A),
+                Command::keep(&key, A, ttl_ms),
             ];
             let call = match proposal {
                 Some(_) => ScriptCall::Hash,
@@ -389,22 +390,26 @@ fn the_send_buffer_takes_what_the_readme_says() {
         if len < 86 {
             assert_eq!(
                 fenced,
-                [221, 226, 233, 171].map(|rest| rest + 2 * len),
+                [221, 226, 233, 171, 233].map(|rest| rest + 2 * len),
                 "{len}"
             );
-            assert_eq!(plain, [74, 171, 171, 148].map(|rest| rest + len), "{len}");
+            assert_eq!(
+                plain,
+                [74, 171, 171, 148, 249].map(|rest| rest + len),
+                "{len}"
+            );
         }
-        let limits = [221 + 26, 233 + 18, 233 + 18, 171 + 14].map(|rest| rest + 2 * len);
+        let limits = [221 + 26, 233 + 18, 233 + 18, 171 + 14, 233 + 18].map(|rest| rest + 2 * len);
         for (bytes, limit) in most_fenced.into_iter().zip(limits) {
             assert!(bytes <= limit, "{len}: {bytes}");
         }
-        let limits = [74, 171, 171, 148].map(|rest| rest + 14 + len);
+        let limits = [74, 171, 171, 148, 249].map(|rest| rest + 14 + len);
         for (bytes, limit) in most_plain.into_iter().zip(limits) {
             assert!(bytes <= limit, "{len}: {bytes}");
         }
-        let [acquire, _, _, release] = fenced;
+        let [acquire, _, _, release, _] = fenced;
         assert_eq!(acquire + release <= 512, len <= 30, "{len}");
-        let [acquire, _, _, release] = plain;
+        let [acquire, _, _, release, _] = plain;
         assert_eq!(acquire + release <= 256, len <= 17, "{len}");
     }
     let key = [b'k'; 20];

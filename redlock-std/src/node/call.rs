@@ -243,13 +243,12 @@ impl Call {
     /// executed it before, and only its answer was lost.
     fn shorten_rest(&mut self) {
         let command = self.command();
-        let (Some(since), Verb::Extend { ttl_ms, conditions }) = (self.rest_since, command.verb)
-        else {
+        let (Some(since), Verb::Keep { rest_ms }) = (self.rest_since, command.verb) else {
             return;
         };
         let passed_ms = u32::try_from(since.elapsed().as_millis()).unwrap_or(u32::MAX);
-        let left_ms = ttl_ms.saturating_sub(passed_ms).max(1);
-        let shorter = Command::adopt(command.key, command.token, left_ms, conditions);
+        let left_ms = rest_ms.saturating_sub(passed_ms).max(1);
+        let shorter = Command::keep(command.key, command.token, left_ms);
         let shorter = (&shorter.with_proposal(command.proposal)).into();
         self.command = shorter;
         // Only whole milliseconds are taken off: the key lives no shorter than it must.
@@ -364,17 +363,17 @@ mod tests {
      {
         let second = Duration::from_secs(1);
         let token = Token::from_bytes([1; Token::LEN]);
-        let rest = Command::extend(b"dock-7", &token, 6_000);
+        let rest = Command::keep(b"dock-7", &token, 6_000);
         let mut call = Call::new(&rest, second, second).in_place_of_a_release(second);
         for (passed, left_ms) in [(2, 3_000..=4_000), (3, 1..=1_000), (5, 1..=1)] {
             let since = call.rest_since.unwrap();
             call.rest_since = Some(since.checked_sub(second * passed).unwrap());
             call.write();
-            let Verb::Extend { ttl_ms, .. } = call.command().verb else {
-                panic!("it is an extension");
+            let Verb::Keep { rest_ms } = call.command().verb else {
+                panic!("it keeps the key");
             };
             // What the test itself takes is taken off too.
-            assert!(left_ms.contains(&ttl_ms), "{ttl_ms}");
+            assert!(left_ms.contains(&rest_ms), "{rest_ms}");
         }
     }
 }

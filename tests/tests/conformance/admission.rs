@@ -125,7 +125,7 @@ mod changes {
     const KEY: &[u8] = b"dock-7";
 
     /// The node of a device.
-    fn device(server: &Server) -> TcpNode<'static, TokioStream, SystemClock> {
+    fn device(server: &Server) -> TcpNode<'static, TokioStream, SystemClock, 320> {
         tcp_node(TokioStream::new(address(server)))
     }
 

@@ -13,6 +13,7 @@ pub(crate) async fn conforms(node: &mut impl Transport, name: &str) {
     replies(node).await;
     keys_expire(node).await;
     extensions_reset_the_ttl(node).await;
+    a_released_key_that_is_kept_is_not_extended(node).await;
     the_first_poll_hands_over(node).await;
     the_node_has_its_name(node, name);
 }
@@ -45,6 +46,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
         ),
         (Command::extend(key, other, ttl_ms), Reply::NotMine),
         (Command::extend(key, mine, ttl_ms), Reply::Extended(None)),
+        (Command::keep(key, other, ttl_ms), Reply::NotMine),
         (Command::release(key, other), Reply::NotMine),
         (Command::release(key, mine), Reply::Released),
         (Command::release(key, mine), Reply::NotMine),
@@ -53,6 +55,7 @@ async fn replies_say_what_the_node_did(node: &mut impl Transport, key: &[u8]) {
             Reply::Acquired(None),
         ),
         (Command::release(key, other), Reply::Released),
+        (Command::keep(key, mine, ttl_ms), Reply::NotMine),
     ];
     for (command, reply) in steps {
         assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
@@ -71,6 +74,22 @@ async fn extensions_reset_the_ttl(node: &mut impl Transport) {
     acquire(node, key, token, 60_000).await;
     let shorten = Command::extend(key, token, 30);
     assert_eq!(node.execute(&shorten).await.unwrap(), Reply::Extended(None));
+    acquire_when_free(node, key, token).await;
+    release(node, key, token, Reply::Released).await;
+}
+
+/// A release may be sent again. An extension that comes after it is late.
+async fn a_released_key_that_is_kept_is_not_extended(node: &mut impl Transport) {
+    let (key, token) = (b"kept", &token(3));
+    acquire(node, key, token, 60_000).await;
+    for (command, reply) in [
+        (Command::keep(key, token, 60_000), Reply::Extended(None)),
+        (Command::extend(key, token, 1), Reply::NotMine),
+        (Command::release(key, token), Reply::NotMine),
+        (Command::keep(key, token, 30), Reply::Extended(None)),
+    ] {
+        assert_eq!(node.execute(&command).await.unwrap(), reply, "{command:?}");
+    }
     acquire_when_free(node, key, token).await;
     release(node, key, token, Reply::Released).await;
 }

@@ -107,7 +107,8 @@ fn redis_node(server: &Server) -> RedisNode {
     RedisNode::connect(&server.url(), Duration::from_secs(1)).unwrap()
 }
 
-fn tcp_node<S: Connect>(stream: S) -> TcpNode<'static, S, SystemClock> {
+/// Its send buffer has room for a release with `min_hold` of the longest key.
+fn tcp_node<S: Connect>(stream: S) -> TcpNode<'static, S, SystemClock, 320> {
     TcpNode::new(stream, SystemClock)
 }
 

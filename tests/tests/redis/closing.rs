@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use redis::Value;
+use redlock_core::transport::Script;
+use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use redlock_std::{Fencing, Options, Redlock};
 use redlock_tests::{Server, Servers};
 
@@ -127,6 +130,67 @@ async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_
         .await
         .unwrap();
     guard.release().await;
+}
+
+/// A connection that breaks can leave an extension behind, which the node executes after the release.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_that_is_executed_after_the_release_does_not_cut_the_min_hold_short() {
+    let servers = Servers::start(3);
+    servers
+        .iter()
+        .for_each(|server| server.vouch("600000:250:60000"));
+    let plain = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
+    let fencing = Fencing::default().with_max_ttl(TTL * 10).unwrap();
+    for (key, options) in [("plain", plain), ("fenced", plain.fenced(fencing).unwrap())] {
+        let unkept = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
+        let redlock = unkept.with_options(options);
+        let guard = redlock.acquire(key).await.unwrap();
+        let (token, fence) = (guard.token().as_bytes().to_vec(), guard.fence());
+        let extend = |server: &Server| {
+            let mut words = match fence {
+                None => words(&["EVAL", Script::PLAIN[0].text(), "1", key]),
+                Some(_) => {
+                    let fence_key = format!("{FENCE_KEY_PREFIX}{key}");
+                    words(&[
+                        "EVAL",
+                        Script::FENCED[1].text(),
+                        "3",
+                        key,
+                        &fence_key,
+                        GUARD_KEY,
+                    ])
+                }
+            };
+            words.push(token.clone());
+            words.push(b"1000".to_vec());
+            if let Some(fence) = fence {
+                let (fence, time) = (fence.to_string(), fence.to_string());
+                words.extend(self::words(&[&fence, &time, "250", "60000"]));
+            }
+            let answer: Value = server.query(&words).unwrap();
+            let left: u64 = server.query(&["PTTL", key]).unwrap();
+            (answer, left)
+        };
+        let [first, others @ ..] = &servers[..] else {
+            panic!("three servers");
+        };
+        // It has not been released there, so it is extended.
+        let (_granted, left) = extend(first);
+        assert!(left <= 1_000, "{left} ms");
+        assert!(guard.release().await.kept() >= 2);
+        for server in core::iter::once(first).chain(others) {
+            redlock_tests::eventually("the release", TTL, || {
+                server.query::<u64>(&["PTTL", key]).unwrap() > 60_000
+            })
+            .await;
+            let (refused, left) = extend(server);
+            assert!(left > 540_000 - 60_000, "{left} ms, {refused:?}");
+        }
+    }
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,8 +88,9 @@ impl Asked {
             key,
             verb: match random.u8(..10) {
                 ..5 => Verb::Acquire { ttl_ms, conditions },
-                5..8 if !twins.has_lines => Verb::Extend { ttl_ms, conditions },
+                5..7 if !twins.has_lines => Verb::Extend { ttl_ms, conditions },
                 5 => Verb::Extend { ttl_ms, conditions },
+                6 => Verb::Keep { rest_ms: ttl_ms },
                 _ => Verb::Release,
             },
             // Any bytes: the end of a string in C, of a line, of a number in a record.
@@ -120,6 +121,7 @@ impl Asked {
                 Command::acquire(key, token, ttl_ms, conditions)
             }
             Verb::Extend { ttl_ms, .. } => Command::extend(key, token, ttl_ms),
+            Verb::Keep { rest_ms } => Command::keep(key, token, rest_ms),
             Verb::Release => Command::release(key, token),
         };
         let place = match self.verb {

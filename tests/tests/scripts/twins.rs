@@ -478,7 +478,10 @@ impl<'a> Twins<'a> {
         let millis = |left: Duration| i64::try_from(left.as_millis()).unwrap();
         let (key, now) = (key.as_bytes(), self.now());
         let entry = self.memory.entry(key, now);
-        let token = entry.map(|entry| entry.token.as_bytes().to_vec());
+        let token = entry.map(|entry| {
+            let kept = if entry.is_kept { Token::KEPT } else { "" };
+            [entry.token.as_bytes(), kept.as_bytes()].concat()
+        });
         let fence = self.memory.fence(key, now);
         (
             token.zip(self.memory.ttl(key, now).map(millis)),

@@ -37,7 +37,7 @@ impl Transport for Port<'_> {
                 let order = Order::Acquire(token, offer);
                 (self.vouched(order), Reply::Acquired(None))
             }
-            Verb::Extend { .. } => {
+            Verb::Extend { .. } | Verb::Keep { .. } => {
                 let offer = self.offer(proposal.map(without_vouching));
                 (Order::Extend(token, offer), Reply::Extended(None))
             }

@@ -495,6 +495,7 @@ impl Lines {
     /// Whether nothing stands in the way of a hand-over but messages: all who wait can be called and are well, and nobody barges.
     fn is_smooth(&self, key: usize, since: Moment, task: Task) -> bool {
         self.limits.is_callable(task.client)
+            && !self.retries_unheard(task)
             && self.dead_nodes.is_empty()
             && self.denying.is_empty()
             && !self.has_expired[key]
@@ -505,6 +506,17 @@ impl Lines {
             && self.looked_at[key] + 5_000 < since
             && self.missing(since, task) == 0
             && self.upset_at[key] < since.saturating_sub(LAPSE.min(300_000))
+    }
+
+    /// Whether it has begun without a connection, so it stands in no line yet: then no node calls it, and it tries again after its
+    /// retry delay, which has grown.
+    fn retries_unheard(&self, task: Task) -> bool {
+        let well_since = self.well_since(task.client);
+        let its = |waiter: &&Waiter| waiter.task == task;
+        self.tasks.iter().find(its).is_some_and(|waiter| {
+            let is_outside = waiter.registered.iter().all(Option::is_none);
+            is_outside && well_since > Some(waiter.since)
+        })
     }
 
     fn breach(&mut self, promise: Promise, since: Moment, what: String) {
