@@ -29,8 +29,8 @@ pub(crate) struct Seen {
     pub(crate) save: Option<String>,
     /// After how many seconds without replicas the replication ID changes; 0 for never.
     pub(crate) repl_backlog_ttl: Option<String>,
-    /// The value of the guard record, if there is one.
-    pub(crate) guard: Result<Option<Vec<u8>>, String>,
+    /// What is at the key of the guard record.
+    pub(crate) guard: Result<guard_record::Content, String>,
     /// What the node has gone through since it started, if it may have lost keys meanwhile, as far as its statistics tell.
     pub(crate) loss: Option<String>,
     /// The time on the clock of the node when the guard record was read.

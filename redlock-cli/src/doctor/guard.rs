@@ -10,7 +10,7 @@ use super::finding::{Finding, Judgement, bad, ok, warn};
 use super::fleet;
 use crate::duration;
 use crate::nodes::Info;
-use redlock_std::init::guard_record::{GuardRecord, Settings, Standing};
+use redlock_std::init::guard_record::{Content, GuardRecord, Settings, Standing};
 use redlock_std::init::recovery::{Cure, Recovery, Sight};
 
 /// The value at the key of the guard record of a node.
@@ -18,6 +18,7 @@ enum Guard {
     NotSeen(String),
     Nothing,
     SomethingElse,
+    OtherType,
     /// The standing is `None` if the run or the time of the node is unknown.
     Record(GuardRecord, Option<Standing>),
 }
@@ -25,8 +26,9 @@ enum Guard {
 impl Guard {
     fn of(seen: &Seen) -> Self {
         let value = match &seen.guard {
-            Ok(Some(value)) => value,
-            Ok(None) => return Self::Nothing,
+            Ok(Content::Text(value)) => value,
+            Ok(Content::Nothing) => return Self::Nothing,
+            Ok(Content::OtherType) => return Self::OtherType,
             Err(why) => return Self::NotSeen(why.clone()),
         };
         let Some(record) = GuardRecord::parse(value) else {
@@ -91,7 +93,8 @@ fn sight(examination: &Examination) -> Sight {
         return Sight::Unseen;
     }
     match Guard::of(seen) {
-        Guard::NotSeen(_) => Sight::Unseen,
+        // To clients, a node fails whose record has another type.
+        Guard::NotSeen(_) | Guard::OtherType => Sight::Unseen,
         Guard::Nothing => Sight::Nothing,
         Guard::SomethingElse => Sight::Foreign,
         Guard::Record(record, None) => Sight::Old(record.settings),
@@ -126,7 +129,7 @@ pub(crate) fn finding(seen: &Seen, records: Records, longest: Duration) -> Findi
             "no record: {}",
             nothing(seen.info.as_ref().ok(), records)
         )),
-        (Guard::SomethingElse, _) => bad(format!(
+        (Guard::SomethingElse | Guard::OtherType, _) => bad(format!(
             "{GUARD_KEY} is no guard record, so it grants no fenced lock: find out which program wrote it, then \
             run {REPAIR}"
         )),
@@ -170,7 +173,7 @@ fn facts(guard: &Guard) -> Value {
     let (name, settings, left) = match guard {
         Guard::NotSeen(_) => ("unknown", None, None),
         Guard::Nothing => ("absent", None, None),
-        Guard::SomethingElse => ("foreign", None, None),
+        Guard::SomethingElse | Guard::OtherType => ("foreign", None, None),
         Guard::Record(record, standing) => {
             let (name, left) = match standing {
                 None => ("unknown", None),

@@ -9,7 +9,7 @@ use super::line::Line;
 use crate::nodes::Info;
 use crate::uptime::time_without_vote;
 use crate::{defaults, duration};
-use redlock_std::init::guard_record::{GuardRecord, Settings, Standing};
+use redlock_std::init::guard_record::{Content, GuardRecord, Settings, Standing};
 
 /// How much of a node's answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,18 +210,21 @@ impl Fleet {
 
 impl Identity {
     fn record(&self) -> Option<GuardRecord> {
-        GuardRecord::parse(self.guard.as_ref().ok()?.as_ref()?)
+        match self.guard.as_ref().ok()? {
+            Content::Text(value) => GuardRecord::parse(value),
+            Content::Nothing | Content::OtherType => None,
+        }
     }
 
     /// Why the vote does not count by the guard record, in a fleet with these settings.
     fn guard_doubt(&self, fleet: Option<Settings>) -> Option<Credit> {
         let why = match (&self.guard, self.record(), fleet) {
             (Err(why), ..) => format!("its guard record cannot be read: {why}"),
-            (Ok(None), _, None) => return None,
-            (Ok(None), ..) => {
+            (Ok(Content::Nothing), _, None) => return None,
+            (Ok(Content::Nothing), ..) => {
                 "no guard record, unlike other nodes: it has lost its data".to_owned()
             }
-            (Ok(Some(_)), None, _) => "its value at redlock:guard is no guard record".to_owned(),
+            (Ok(_), None, _) => "its value at redlock:guard is no guard record".to_owned(),
             (_, Some(record), Some(fleet)) if record.settings != fleet => {
                 format!(
                     "its guard record ({}) is unlike that of other nodes",

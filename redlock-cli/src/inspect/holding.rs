@@ -26,8 +26,8 @@ pub(crate) struct Holding {
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) info: Info,
-    /// The value of the guard record, if there is one.
-    pub(crate) guard: Result<Option<Vec<u8>>, String>,
+    /// What is at the key of the guard record.
+    pub(crate) guard: Result<guard_record::Content, String>,
     /// The time on the clock of the node.
     pub(crate) now_ms: Option<u64>,
 }

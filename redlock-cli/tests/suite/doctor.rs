@@ -891,6 +891,34 @@ fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_
 }
 
 #[test]
+fn clients_restore_a_record_beside_a_list_and_not_beside_a_string_that_is_no_record() {
+    for (write, restores) in [("RPUSH", true), ("SET", false)] {
+        let servers = healthy(3);
+        guard(&servers[0], 0, SETTINGS);
+        let _: () = servers[2]
+            .query(&[write, "redlock:guard", "a note"])
+            .unwrap();
+        let report = Report::of(&servers.urls(), &[]);
+        let message = report.message(&servers[1], "guard");
+        assert_eq!(
+            message.contains("redlock init --repair"),
+            !restores,
+            "{message}"
+        );
+        // Not `end_of`: an error names the hash of a script, which looks like a token.
+        let mut acquire = run(&servers, &["--fenced", "--no-wait"], "dock-7", "true");
+        assert!(!acquire.output().unwrap().status.success());
+        // The acquire has ended, and with it all that its round writes on nodes that answer at once.
+        let is_restored = || record(&servers[1]).is_some();
+        if restores {
+            eventually("the record", is_restored);
+        } else {
+            assert!(!is_restored());
+        }
+    }
+}
+
+#[test]
 fn a_data_set_that_was_replaced_is_told_from_a_restart() {
     let servers = healthy(3);
     let replica = Server::start();

@@ -61,13 +61,26 @@ pub fn ask(questions: &mut Pipeline) {
         .arg(GuardRecord::MOST_BYTES + 1);
 }
 
-/// Reads the reply to [`ask`]: the value if there is one, or why it cannot be read.
-pub fn read(reply: &Value) -> Result<Option<Vec<u8>>, String> {
+/// What is at the key of the record.
+#[derive(Debug)]
+pub enum Content {
+    Nothing,
+    /// A string, which may be a record.
+    Text(Vec<u8>),
+    /// A list, for example: every fenced command fails on this node.
+    OtherType,
+}
+
+/// Reads the reply to [`ask`], or why the value cannot be read.
+pub fn read(reply: &Value) -> Result<Content, String> {
     match reply {
-        // The key has another type: it is no record.
-        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(Vec::new())),
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Content::OtherType),
         Value::ServerError(error) => Err(in_words(error)),
-        reply => from_redis_value(reply.clone()).map_err(|_| "unexpected reply".to_owned()),
+        reply => {
+            let text: Option<_> =
+                from_redis_value(reply.clone()).map_err(|_| "unexpected reply".to_owned())?;
+            Ok(text.map_or(Content::Nothing, Content::Text))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ if not there then
   kind, there = 'none', ''
 elseif type(there) == 'table' then
   if not string.find(there.err, 'WRONGTYPE', 1, true) then return redis.error_reply(there.err) end
-  kind, there = 'another', ''
+  kind, there = 'type', ''
 elseif #there > 256 then
   -- No record is that long. The value is not sent.
   kind, there = 'another', ''

@@ -41,6 +41,8 @@ pub enum There {
     Nothing,
     Record(GuardRecord, Standing),
     SomethingElse,
+    /// A list, for example: every fenced command fails on this node.
+    OtherType,
 }
 
 impl Site {
@@ -171,7 +173,7 @@ impl There {
             Self::Record(record, standing) => {
                 record.settings == settings && standing.is_of_this_node()
             }
-            Self::Nothing | Self::SomethingElse => false,
+            Self::Nothing | Self::SomethingElse | Self::OtherType => false,
         }
     }
 
@@ -195,7 +197,7 @@ impl There {
     pub const fn settings(&self) -> Option<Settings> {
         match self {
             Self::Record(record, _) => Some(record.settings),
-            Self::Nothing | Self::SomethingElse => None,
+            Self::Nothing | Self::SomethingElse | Self::OtherType => None,
         }
     }
 
@@ -203,6 +205,8 @@ impl There {
         match self {
             Self::Nothing => Sight::Nothing,
             Self::SomethingElse => Sight::Foreign,
+            // To clients, the node fails.
+            Self::OtherType => Sight::Unseen,
             Self::Record(record, standing) => Sight::of_record(record.settings, *standing),
         }
     }
@@ -212,7 +216,7 @@ impl fmt::Display for There {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (record, standing) = match self {
             Self::Nothing => return f.write_str("no record"),
-            Self::SomethingElse => {
+            Self::SomethingElse | Self::OtherType => {
                 return write!(f, "something at {GUARD_KEY} that is no record");
             }
             Self::Record(record, standing) => (record, standing),
@@ -285,6 +289,7 @@ impl Answer {
             from_redis_value(answer.clone()).map_err(|_| "unexpected reply")?;
         let there = match (kind.as_str(), GuardRecord::parse(&value)) {
             ("none", _) => There::Nothing,
+            ("type", _) => There::OtherType,
             (_, Some(record)) => {
                 let standing = record.standing(info, now_ms);
                 There::Record(record, standing)
