@@ -201,7 +201,11 @@ impl<'a> Command<'a> {
         match (self.verb, self.is_fenced()) {
             (Verb::Acquire { .. }, false) => None,
             (Verb::Extend { .. }, false) => Some(&Script::EXTEND),
+            #[cfg(feature = "min-hold")]
             (Verb::Keep { .. }, false) => Some(&Script::KEEP),
+            // No client of this build keeps a key, and the script would still be in flash.
+            #[cfg(not(feature = "min-hold"))]
+            (Verb::Keep { .. }, false) => Some(&Script::EXTEND),
             (Verb::Release, false) => Some(&Script::RELEASE),
             (Verb::Acquire { .. }, true) => Some(&Script::ACQUIRE_FENCED),
             (Verb::Extend { .. } | Verb::Keep { .. }, true) => Some(&Script::EXTEND_FENCED),

@@ -49,6 +49,7 @@ impl Script {
     };
 
     /// Lets the key of a released lease live for the rest of [`Options::min_hold`](crate::Options::min_hold), if it carries the token.
+    #[cfg(any(feature = "min-hold", test))]
     pub(crate) const KEEP: Self = Self {
         text: include_str!("../scripts/sent/keep.lua"),
         sha1: include_str!("../scripts/sent/keep.sha1"),
