@@ -294,7 +294,8 @@ impl Options {
     /// earlier. A node that gets the release late lets the keys live for the rest of the time from then on: if a quorum gets it late, the
     /// lock stays held for longer by as much, at most by one TTL. The time may be longer than the TTL.
     ///
-    /// From the release on, a `~` follows the token in the key: an extension that arrives late does not end it earlier.
+    /// From the release on, a `~` follows the token in the key: an extension that arrives late does not end it earlier, unless the node
+    /// had no memory for the `~`.
     ///
     /// For other fenced clients, a fenced lock stays held for at least the rest of its TTL: a node never makes a fenced lease shorter.
     /// A node that gets the release

@@ -167,7 +167,7 @@ impl Guard {
     }
 
     /// Returns the names of the nodes that had granted the lock when its acquire returned: at least a quorum. The acquire does not wait
-    /// for the others, which may have granted it a moment later. None if the lease was adopted.
+    /// for the others, which may have granted it a moment later. Empty if the lease was adopted.
     #[must_use]
     pub fn granted_by(&self) -> Vec<Arc<str>> {
         let nodes = self.held.iter().flat_map(|held| held.core.nodes());

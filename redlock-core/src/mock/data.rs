@@ -57,11 +57,6 @@ impl Value {
             is_kept: false,
         }
     }
-
-    /// Whether an extension that leaves this value may find `known`. A release may come twice.
-    pub(super) fn may_follow(self, known: Self) -> bool {
-        known == self || known == Self::of(self.token)
-    }
 }
 
 /// The fence record of a key.

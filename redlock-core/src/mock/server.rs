@@ -535,13 +535,14 @@ impl<const KEYS: usize> Server<KEYS> {
 
     /// Extends the lease, after which the key carries `value`.
     fn extend(&mut self, key: KeyName, value: Value, ttl_ms: u32, now: Instant) -> Reply {
-        if !self
-            .holder(&key)
-            .is_some_and(|holder| value.may_follow(holder))
-        {
-            return Reply::NotMine;
+        match self.holder(&key) {
+            // A second copy of the release does not make the time longer.
+            Some(holder) if holder == value && value.is_kept => {}
+            Some(holder) if holder == Value::of(value.token) => {
+                self.set_entry(key, value, millis(ttl_ms), now);
+            }
+            _ => return Reply::NotMine,
         }
-        self.set_entry(key, value, millis(ttl_ms), now);
         Reply::Extended(None)
     }
 
@@ -562,7 +563,7 @@ impl<const KEYS: usize> Server<KEYS> {
             (None, Some(ServerFlaw::ConfusesEqualFences)) => known.fence == proposal.fence,
             (holder, _) => {
                 let last = holder.or_else(|| known.accepted.map(Value::of));
-                last.is_some_and(|last| value.may_follow(last))
+                last == Some(value) || last == Some(Value::of(value.token))
             }
         };
         if !is_mine || self.has_other_margins(fencing) {
@@ -574,6 +575,9 @@ impl<const KEYS: usize> Server<KEYS> {
         }
         if is_too_new(time, fencing, now) {
             return Err(Denial::TooNew(reading));
+        }
+        if value.is_kept && holder == Some(value) {
+            return Ok(Reply::Extended(Some(reading)));
         }
         if holder.is_none() && !self.is_vouched(now) {
             return Ok(Reply::NotMine);

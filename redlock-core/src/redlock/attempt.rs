@@ -104,7 +104,7 @@ where
         }
         let token = self.fresh_token().ok_or(AcquireError::Entropy)?;
         self.join_if_wanted(&mut learned.waiting, key);
-        let place = learned.waiting.place_of_attempt();
+        let place = learned.waiting.place();
         let departure = self.departure(&learned.waiting);
         let mut rounds = 0;
         let mut previous_fence = None;

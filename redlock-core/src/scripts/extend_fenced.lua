@@ -25,8 +25,8 @@ local function answer(code) return {code, now, highest, 0} end
 -- Either the key carries the token, or the key is gone and this attempt is the last that was accepted. The holder knows that its
 -- lease is not over. Who adopts a lease does not: a plain client can have had the lock since, which leaves the fence record alone.
 local holder = call('get', lock)
-if kept and holder == kept then holder = token end
-if holder ~= token and (holder or accepted ~= token or adopts) then return answer(REFUSED) end
+local is_kept = kept and holder == kept
+if holder ~= token and not is_kept and (holder or accepted ~= token or adopts) then return answer(REFUSED) end
 -- If the fleet has a new window or step_back since, other clients rely on margins that this lease was not granted with.
 local record = call('get', guard) or ''
 local its_rules = string.match(record, '^%w+:%d+:%d+:(%d+:%d+)')
@@ -34,6 +34,7 @@ if its_rules and its_rules ~= ARGV[5] .. ':' .. ARGV[6] then return answer(REFUS
 -- A node with a wrong clock has no vote: on such a node, the key may expire at any time.
 if time <= now - window * 1000 then return answer(TOO_OLD) end
 if time > now + window * 1000 then return answer(TOO_NEW) end
+if is_kept then return answer(GRANTED) end
 
 -- The key is set again only by a node that can have forgotten nothing: only such a node knows that it has accepted no other
 -- attempt. Nor does a key count for an adoption that old data may have brought back. See the guard record in acquire_fenced.lua.

@@ -26,7 +26,7 @@ impl Waiting {
 
     pub(in crate::redlock) const fn stay_outside(&mut self) {}
 
-    pub(in crate::redlock) const fn place_of_attempt(&self) -> Option<Place> {
+    pub(in crate::redlock) const fn place(&self) -> Option<Place> {
         None
     }
 

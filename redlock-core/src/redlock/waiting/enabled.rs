@@ -36,7 +36,7 @@ pub(in crate::redlock) struct Waiting {
     has_ticket: bool,
     /// How many rounds in a row were lost although no other client kept the lock from this one.
     failed_rounds: u32,
-    /// In how many rounds in a row some nodes granted, and others had another client ahead.
+    /// In how many rounds some nodes granted, and others had another client ahead.
     splits: u8,
     looks: Looks,
     /// When the client looks at the lock next, if no node calls it.
@@ -62,14 +62,8 @@ impl Waiting {
         }
     }
 
-    /// The place from which the next attempt asks. `None` if it asks like a client that does not stand in the line, because the
-    /// lines of the nodes disagree.
-    pub(in crate::redlock) const fn place_of_attempt(&self) -> Option<Place> {
-        if self.splits >= SPLITS_MAX {
-            None
-        } else {
-            self.place
-        }
+    pub(in crate::redlock) const fn place(&self) -> Option<Place> {
+        self.place
     }
 
     pub(in crate::redlock) const fn is_in_line(&self) -> bool {
@@ -132,9 +126,10 @@ const CALLS_MAX: u8 = 8;
 /// miss that turn.
 const DEAF_MICROS: u64 = 25_000;
 
-/// After so many rounds that were lost to different lines, a client makes one attempt without its place. If clocks are further apart
-/// than the lines allow, two nodes can have different clients first for ever, and each keeps the lock from the other.
-const SPLITS_MAX: u8 = 16;
+/// After so many rounds that were lost to different lines, a client leaves them, and tries after random delays until its wait is over.
+/// If clocks are further apart than the lines allow, two nodes can have different clients first for ever, and each keeps the lock
+/// from the other.
+const SPLITS_MAX: u8 = 8;
 
 /// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
 /// Redlock clients, which do not call.
@@ -221,12 +216,14 @@ where
             self.contention.record(ballot.command.key, true);
         }
         let is_split = ballot.report.tally().granted > 0 && ballot.line.count(Refusal::Ahead) > 0;
-        waiting.splits = match is_split {
-            true => waiting.splits.saturating_add(1),
-            false => 0,
-        };
+        waiting.splits = waiting.splits.saturating_add(is_split.into());
         if waiting.place.is_none() {
             (carriers, self.departure(waiting))
+        } else if waiting.splits >= SPLITS_MAX {
+            let departure = self.departure(waiting);
+            waiting.place = None;
+            waiting.stay_outside();
+            (self.all, departure)
         } else if self.clock.now() < waiting.give_up_at {
             match ballot.verdict {
                 // This client reaches no quorum, so others must not wait for it. Its next attempt takes its place again. But if only

@@ -1,1 +1,1 @@
-local a,b=KEYS[1],ARGV[1]local c=b ..'~'local d=redis.call('get',a)if d~=b and d~=c then return 0 end redis.pcall('set',a,c,'px',ARGV[2])return redis.call('pexpire',a,ARGV[2])
+local a,b=KEYS[1],ARGV[1]local c=b ..'~'local d=redis.call('get',a)if d~=b then return d==c and 1 or 0 end redis.pcall('set',a,c,'px',ARGV[2])return redis.call('pexpire',a,ARGV[2])
