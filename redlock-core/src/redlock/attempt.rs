@@ -85,7 +85,9 @@ where
         #[cfg(feature = "min-hold")]
         if self.options.min_hold_ms() > 0 {
             let min_hold = Duration::from_millis(self.options.min_hold_ms().into());
-            return lease.held_until(self.clock.now().saturating_add(min_hold));
+            // The clock may be late by a tick.
+            let now = self.clock.now().saturating_add(self.clock.resolution());
+            return lease.held_until(now.saturating_add(min_hold));
         }
         lease
     }

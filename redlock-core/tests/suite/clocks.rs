@@ -107,6 +107,45 @@ fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
     }
 }
 
+#[cfg(feature = "min-hold")]
+#[test]
+fn a_lock_that_is_released_on_a_clock_of_coarse_ticks_stays_held_for_its_min_hold() {
+    let min_hold = ms(500);
+    let options = Options::new(ms(1_000)).unwrap().min_hold(min_hold).unwrap();
+    let options = options.wait(Duration::ZERO).node_timeout(ms(50)).unwrap();
+    for tick in unless_miri(&[ms(1), ms(10), ms(100)][..], &[ms(100)])
+        .iter()
+        .copied()
+    {
+        let just_before = tick - Duration::from_micros(1);
+        for begins in [just_before, tick / 2, Duration::ZERO] {
+            // Until the release. The tick may have passed, or not.
+            for work in [Duration::ZERO, Duration::from_micros(1), tick] {
+                let clock = MockClock::new();
+                let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+                clock.advance(10 * tick + begins);
+                let coarse = Coarse {
+                    clock: &clock,
+                    tick,
+                };
+                let seeded = SeededEntropy::new(1);
+                let mut redlock =
+                    Redlock::<_, _, _, 3>::new(&nodes, coarse, seeded, options).unwrap();
+                let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+                let acquired_at = clock.now();
+                clock.advance(work);
+                assert_eq!(clock.run(redlock.release(lease)).kept(), 3);
+                let passed = clock.now().saturating_duration_since(acquired_at);
+                let just_before_end = min_hold - passed - Duration::from_micros(1);
+                clock.advance(just_before_end);
+                assert_eq!(key_count(&nodes), 3, "{tick:?}, {begins:?}, {work:?}");
+                clock.advance(2 * tick + ms(2));
+                assert_eq!(key_count(&nodes), 0, "{tick:?}, {begins:?}, {work:?}");
+            }
+        }
+    }
+}
+
 fn never_outlives_its_keys<K>(lease: &Lease<K>, coarse: &Coarse<'_>, nodes: &[Node<'_>]) {
     assert!(lease.is_valid(coarse.now()));
     while lease.is_valid(coarse.now()) {
