@@ -58,6 +58,10 @@ use waiting::Contention;
 ///   [`release_abandoned`](Self::release_abandoned).
 /// - A longer key expires. If it is the turn of the client in the line, the turn passes.
 ///
+/// With `Options::min_hold`, a [`release`](Self::release) before the end of that time leaves nothing for the next operation, which would
+/// delete the keys. If it is dropped before it has given each node its command, the lock may stay held for no longer than its TTL. So may
+/// it if nodes do not execute the command, unless it is sent again, as a guard of `redlock-std` does, and a `TcpNode` of `redlock-embassy`.
+///
 /// A future that is dropped before its first poll has done nothing. For example, if `release` is called but not awaited,
 /// the lock is held until its TTL is over.
 #[derive(Debug)]
