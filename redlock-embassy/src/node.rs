@@ -10,7 +10,7 @@ use embassy_futures::yield_now;
 #[cfg(feature = "queue")]
 use redlock_core::transport::Call;
 use redlock_core::transport::{Answer, Command, Mailbox, Reply, RunId, Verb};
-use redlock_core::{Clock, Denial, Failure, Token, Transport};
+use redlock_core::{Clock, Denial, Failure, Instant, Token, Transport};
 
 #[cfg(feature = "client-name")]
 use crate::client_name::ClientName;
@@ -57,6 +57,8 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     // A tuple, because a struct takes more flash.
     attempt: Option<(Token, bool)>,
     outbox: Outbox,
+    #[cfg(feature = "min-hold")]
+    called_at: Instant,
 }
 
 impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, K, TX, RX> {
@@ -67,6 +69,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             clock,
             attempt: None,
             outbox: Outbox::EMPTY,
+            #[cfg(feature = "min-hold")]
+            called_at: Instant::from_micros(0),
         }
     }
 
@@ -207,7 +211,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             Stage::CatchUp => {
                 self.process_replies();
                 if !self.link.can_queue() {
-                    self.outbox.store_unsent(command);
+                    self.outbox.store_unsent(command, self.called_at());
                 }
                 Ok(Stage::Open)
             }
@@ -271,9 +275,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Call this before the next connection is made.
     fn process_replies(&mut self) {
         #[cfg(feature = "queue")]
-        self.link
-            .mail
-            .leave_stray(|leave| self.outbox.store_if_room(leave));
+        {
+            let called_at = self.called_at();
+            self.link
+                .mail
+                .leave_stray(|leave| self.outbox.store_if_room(leave, called_at));
+        }
         let has_error_reply = self.link.has_error_reply();
         if has_error_reply {
             self.link.admission.doubt();
@@ -297,7 +304,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Queues the stored releases that go ahead of `command`, then `command`. Returns the next stage.
     fn push_next(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
         if !self.push_stored(Some(command))? {
-            self.outbox.store_unsent(command);
+            self.outbox.store_unsent(command, self.called_at());
             return Ok(Stage::PushStored);
         }
         match self.admit(command) {
@@ -308,7 +315,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
 
     /// Queues the stored releases that go ahead of `command`. Returns whether there was room for all of them.
     fn push_stored(&mut self, command: Option<&Command<'_>>) -> Result<bool, Failed> {
-        while let Some(release) = self.outbox.unsent_ahead_of(command) {
+        // Without the feature, it is not read: a release that deletes the key has no time.
+        let now = if cfg!(feature = "min-hold") {
+            self.clock.now()
+        } else {
+            Instant::from_micros(0)
+        };
+        self.outbox.remove_over(now);
+        while let Some(release) = self.outbox.unsent_ahead_of(command, now) {
             #[cfg(feature = "queue")]
             let release = self.link.mail.at_node(&release);
             match self.link.push(&release, &self.clock) {
@@ -330,14 +344,16 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         let command = &self.link.mail.at_node(command);
         let Some(pushed) = self.link.push(command, &self.clock) else {
             // The round may stop waiting before there is room.
-            self.outbox.store_unsent(command);
+            self.outbox.store_unsent(command, self.called_at());
             return Ok(Stage::Push);
         };
         pushed?;
         match command.verb {
             Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),
-            Verb::Release => self.outbox.store_in_flight(command),
-            Verb::Extend { .. } | Verb::Keep { .. } => {}
+            Verb::Release | Verb::Keep { .. } => {
+                self.outbox.store_in_flight(command, self.called_at());
+            }
+            Verb::Extend { .. } => {}
         }
         Ok(Stage::Await)
     }
@@ -441,7 +457,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     Listening::Drain
                 }
             }
-            (true, _) if self.outbox.unsent_ahead_of(None).is_some() && self.link.can_queue() => {
+            (true, _) if self.outbox.has_unsent() && self.link.can_queue() => {
                 // A connection that fails is found later.
                 let _result = self.push_stored(None);
                 Listening::Listen
@@ -451,6 +467,16 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             (true, _) => Listening::Listen,
         })
+    }
+
+    /// The start of the current call: the time of its command is counted from there.
+    const fn called_at(&self) -> Instant {
+        #[cfg(feature = "min-hold")]
+        let called_at = self.called_at;
+        // It is not read.
+        #[cfg(not(feature = "min-hold"))]
+        let called_at = Instant::from_micros(0);
+        called_at
     }
 
     fn has_begun(&self, token: &Token) -> bool {
@@ -488,15 +514,18 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     }
 
     async fn execute(&mut self, command: &Command<'_>) -> Result<Reply, NodeError> {
+        #[cfg(feature = "min-hold")]
+        {
+            self.called_at = self.clock.now();
+        }
         let token = command.token;
         if command.is_acquire() && !self.has_begun(token) {
             self.attempt = Some((*token, false));
         }
+        let ends = command.is_release()
+            || cfg!(feature = "min-hold") && matches!(command.verb, Verb::Keep { .. });
         // An earlier attempt may have left the client in the line.
-        if command.is_release()
-            && self.has_sent_nothing_of(token)
-            && !self.link.mail.stands_in_line(command.key)
-        {
+        if ends && self.has_sent_nothing_of(token) && !self.link.mail.stands_in_line(command.key) {
             return Err(self.error(Failure::NothingToRelease));
         }
         #[cfg(feature = "queue")]

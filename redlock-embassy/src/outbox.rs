@@ -1,8 +1,12 @@
 //! The last releases of a node, stored until they are answered.
 
+mod ending;
+
 use heapless::Vec;
-use redlock_core::Token;
 use redlock_core::transport::{Command, Place, Proposal};
+use redlock_core::{Instant, Token};
+
+use ending::Ending;
 
 /// The last releases, until they are answered. A release is sent ahead of the next command if
 ///
@@ -12,6 +16,9 @@ use redlock_core::transport::{Command, Place, Proposal};
 ///   reply to the last command is matched.
 ///
 /// So a release that the node refused is not sent again while any reply is outstanding.
+///
+/// A release may let the key live for the rest of `min_hold`. It is stored with the feature `min-hold`, and dropped when that
+/// time is over.
 ///
 /// A stored release is dropped if it does not fit the send buffer, if the call of this release reads an error that is neither
 /// temporary nor `NOSCRIPT`, or if there is no room for a newer one.
@@ -26,6 +33,7 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Slot {
     state: State,
+    ending: Ending,
     key: Vec<u8, { Outbox::KEY_MAX }>,
     token: Token,
     proposal: Option<Proposal>,
@@ -55,28 +63,31 @@ impl Outbox {
     };
 
     /// Stores `command`, if it is a release, to be sent ahead of the next command.
-    pub(crate) fn store_unsent(&mut self, command: &Command<'_>) {
-        self.store(command, State::Unsent);
+    pub(crate) fn store_unsent(&mut self, command: &Command<'_>, now: Instant) {
+        self.store(command, State::Unsent, now);
     }
 
     /// Stores `command`, if it is a release, until it is answered. The connection has taken it.
-    pub(crate) fn store_in_flight(&mut self, command: &Command<'_>) {
-        self.store(command, State::InFlight);
+    pub(crate) fn store_in_flight(&mut self, command: &Command<'_>, now: Instant) {
+        self.store(command, State::InFlight, now);
     }
 
     /// Stores `command` like [`store_unsent`](Self::store_unsent), unless another release would be replaced.
     #[cfg(feature = "queue")]
-    pub(crate) fn store_if_room(&mut self, command: &Command<'_>) {
+    pub(crate) fn store_if_room(&mut self, command: &Command<'_>, now: Instant) {
         if self.slots.iter().any(|slot| slot.state == State::Empty) {
-            self.store_unsent(command);
+            self.store_unsent(command, now);
         }
     }
 
     /// Stores a release, if its key is not too long. It replaces the older one if there is no room.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
-    fn store(&mut self, command: &Command<'_>, state: State) {
-        if !command.is_release() || command.key.len() > Self::KEY_MAX {
+    fn store(&mut self, command: &Command<'_>, state: State, now: Instant) {
+        let Some(ending) = Ending::of(command, now) else {
+            return;
+        };
+        if command.key.len() > Self::KEY_MAX {
             return;
         }
         self.remove(command);
@@ -91,15 +102,35 @@ impl Outbox {
         slot.key.clear();
         let _fits = slot.key.extend_from_slice(command.key);
         slot.token = *command.token;
-        slot.proposal = command.proposal;
+        slot.ending = ending;
+        slot.proposal = ending.at_end(command.proposal, now);
         slot.place = command.place;
         slot.state = state;
     }
 
-    /// Returns the older stored release that must be sent. `None` if there is none but `command`.
-    pub(crate) fn unsent_ahead_of(&self, command: Option<&Command<'_>>) -> Option<Command<'_>> {
+    /// Drops the releases whose keys have ended by themselves.
+    pub(crate) fn remove_over(&mut self, now: Instant) {
+        for slot in &mut self.slots {
+            if slot.ending.is_over(now) {
+                slot.state = State::Empty;
+            }
+        }
+    }
+
+    /// Whether there is a stored release that must be sent.
+    #[cfg(feature = "queue")]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.position(None).is_some()
+    }
+
+    /// Returns the older stored release that must be sent, as it is at `now`. `None` if there is none but `command`.
+    pub(crate) fn unsent_ahead_of(
+        &self,
+        command: Option<&Command<'_>>,
+        now: Instant,
+    ) -> Option<Command<'_>> {
         let slot = self.slots.get(self.position(command)?)?;
-        Some(slot.command())
+        Some(slot.command(now))
     }
 
     /// Records that the connection has taken the release that [`unsent_ahead_of`](Self::unsent_ahead_of) has returned.
@@ -164,20 +195,22 @@ impl Outbox {
 impl Slot {
     const EMPTY: Self = Self {
         state: State::Empty,
+        ending: Ending::Delete,
         key: Vec::new(),
         token: Token::from_bytes([0; Token::LEN]),
         proposal: None,
         place: None,
     };
 
-    fn command(&self) -> Command<'_> {
-        Command::release(&self.key, &self.token)
-            .with_proposal(self.proposal)
+    fn command(&self, now: Instant) -> Command<'_> {
+        self.ending
+            .command(&self.key, &self.token, now)
+            .with_proposal(self.ending.before_end(self.proposal, now))
             .with_place(self.place)
     }
 
     /// Whether it is `command`. The key is compared too: a client leaves lines under a token that is no lease's.
     fn is(&self, command: &Command<'_>) -> bool {
-        command.is_release() && *command.token == self.token && command.key == self.key
+        self.ending.is_of(command) && *command.token == self.token && command.key == self.key
     }
 }

@@ -32,6 +32,8 @@ mod line;
 mod lock;
 mod login;
 mod messages;
+#[cfg(feature = "min-hold")]
+mod min_hold;
 #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod net_socket;
 #[cfg(all(feature = "observe", feature = "log", not(feature = "defmt")))]

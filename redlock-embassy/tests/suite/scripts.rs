@@ -1,7 +1,7 @@
 //! The scripts of fenced locks and of lines, as the node in memory knows them.
 
-use redlock_core::Instant;
 use redlock_core::transport::Script;
+use redlock_core::{Instant, Token};
 use std::collections::HashMap;
 
 /// Which scripts the node knows, and the fences that it has accepted.
@@ -54,6 +54,10 @@ impl Scripts {
     pub(crate) fn name(sha1: &[u8], words: &[Vec<u8>]) -> String {
         let number = named(sha1);
         let verb = ["ACQUIRE", "RENEW", "GIVE BACK", "JOIN", "LEAVE"][number];
+        let verb = match words.last() {
+            Some(kept) if number == 1 && kept == Token::KEPT.as_bytes() => "KEEP",
+            _ => verb,
+        };
         // A release does not look at the guard.
         let token = &words[if number >= 2 { 2 } else { 3 }];
         format!("{verb} {}", char::from(token[0]))
@@ -91,17 +95,19 @@ impl Scripts {
                 }
                 judged(code, now, *fence, token, number_in(ttl))
             }
-            (1, [fence_key, _, token, ttl, t, time, window, _]) => {
+            (1, [fence_key, _, token, ttl, t, time, window, _, kept @ ..]) => {
                 let (t, time, window) = (number_in(t), number_in(time), number_in(window) * 1_000);
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();
+                // With `~`, if the release lets the key live.
+                let left = [token, &kept.concat()[..]].concat();
                 let code = match value {
-                    Some(holder) if holder != *token => 1,
+                    Some(holder) if holder != *token && holder != left => 1,
                     None if t != *fence => 1,
                     _ if time + window <= now => 3,
                     _ if time > now + window => 4,
                     _ => 0,
                 };
-                judged(code, now, *fence, token, number_in(ttl))
+                judged(code, now, *fence, &left, number_in(ttl))
             }
             (2, [fence_key, token, t, ..]) => {
                 let fence = self.fences.entry(fence_key.to_vec()).or_default();

@@ -9,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use embassy_futures::yield_now;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 use redlock_core::transport::{Argument, Command, NodeInfo, ScriptCall};
-use redlock_core::{Clock, Instant};
+use redlock_core::{Clock, Instant, Token};
 use redlock_embassy::{Connect, NodeName};
 
 use crate::scripts::{Change, Scripts};
-use crate::world::{A, Node, World, extend, release};
+use crate::world::{A, KEY, Node, World, extend, release};
 
 /// A node in memory that speaks the protocol, with every fault of the network and the node.
 pub(crate) struct Server<'w> {
@@ -260,6 +260,13 @@ impl<'w> Server<'w> {
         self.state().find(&key, now).cloned()
     }
 
+    /// When `key` ends.
+    #[cfg(feature = "min-hold")]
+    pub(crate) fn end_of(&self, key: &[u8]) -> Option<Instant> {
+        let state = self.state();
+        state.keys.get(&(0, key.to_vec())).map(|(_, until)| *until)
+    }
+
     /// Accepts a client that comes over another stream than a [`Wire`]. Returns the number of its connection.
     #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
     pub(crate) fn accept(&self) -> usize {
@@ -389,7 +396,10 @@ impl State {
             }
             [b"EVAL", script, b"1", key, token, ttl @ ..] => {
                 let key = (database, key.to_vec());
-                if self.find(&key, now).map(Vec::as_slice) != Some(*token) {
+                let kept = [token, Token::KEPT.as_bytes()].concat();
+                let holder = self.find(&key, now);
+                let is_kept_again = is_script(script, KEEP) && holder == Some(&kept);
+                if holder.map(Vec::as_slice) != Some(*token) && !is_kept_again {
                     return b":0\r\n".to_vec();
                 }
                 match ttl {
@@ -397,6 +407,10 @@ impl State {
                     [ttl] if is_script(script, &extend(A)) => {
                         let until = now.saturating_add(Duration::from_millis(number_of(ttl)));
                         self.keys.insert(key, (token.to_vec(), until));
+                    }
+                    [rest] if is_script(script, KEEP) => {
+                        let until = now.saturating_add(Duration::from_millis(number_of(rest)));
+                        self.keys.insert(key, (kept, until));
                     }
                     _ => panic!("an unknown script"),
                 }
@@ -471,6 +485,9 @@ fn is_preface(name: &str) -> bool {
     name == "NODE_INFO" || name.starts_with("LOAD ")
 }
 
+/// Without the feature `min-hold`, its script is that of an extension.
+const KEEP: &Command<'_> = &Command::keep(KEY, A, 1);
+
 fn is_script(script: &[u8], command: &Command<'_>) -> bool {
     command.arguments(ScriptCall::Text).nth(1) == Some(Argument::Bytes(script))
 }
@@ -518,6 +535,7 @@ fn name(words: &[Vec<u8>]) -> String {
         Some(sha1) if words[0] == b"EVALSHA" => return Scripts::name(sha1, &words[3..]),
         Some(script) if is_script(script, &extend(A)) => "EXTEND".to_owned(),
         Some(script) if is_script(script, &release(A)) => "RELEASE".to_owned(),
+        Some(script) if is_script(script, KEEP) => "KEEP".to_owned(),
         _ => short(&words[0]),
     };
     let key = |at: usize| match short(&words[at]) {
@@ -526,7 +544,7 @@ fn name(words: &[Vec<u8>]) -> String {
     };
     match verb.as_str() {
         "SET" => format!("SET {}{}", key(1), short(&words[2])),
-        "EXTEND" | "RELEASE" => format!("{verb} {}{}", key(3), short(&words[4])),
+        "EXTEND" | "RELEASE" | "KEEP" => format!("{verb} {}{}", key(3), short(&words[4])),
         _ => words.iter().map(short).collect::<Vec<_>>().join(" "),
     }
 }
