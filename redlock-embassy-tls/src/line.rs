@@ -23,6 +23,8 @@ pub struct TlsLine<const N: usize = 256> {
     failure: Cell<Option<TlsFailure>>,
     /// The name of the socket, which changes if its address is found later.
     name: Cell<Option<NodeName>>,
+    /// The node has accepted the login on the present connection, and the socket does not know it yet.
+    is_logged_in: Cell<bool>,
     waiting: RefCell<MultiWakerRegistration<2>>,
     pub(crate) to_server: Pipe<NoopRawMutex, N>,
     pub(crate) to_node: Pipe<NoopRawMutex, N>,
@@ -58,6 +60,7 @@ impl<const N: usize> TlsLine<N> {
             phase: Cell::new(Phase::Closed),
             failure: Cell::new(None),
             name: Cell::new(None),
+            is_logged_in: Cell::new(false),
             waiting: RefCell::new(MultiWakerRegistration::new()),
             to_server: Pipe::new(),
             to_node: Pipe::new(),
@@ -120,6 +123,11 @@ impl<const N: usize> TlsLine<N> {
         self.to_node.clear();
         self.failure.set(None);
         self.go_to(Phase::Connected);
+    }
+
+    /// Whether the node has accepted the login on the connection that has ended. Forgets it.
+    pub(crate) fn take_login(&self) -> bool {
+        self.is_logged_in.take()
     }
 
     /// Records that the session has ended a connection or an attempt.
@@ -191,6 +199,14 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
                     self.line.until(|phase| phase != here).await;
                 }
             }
+        }
+    }
+
+    /// The session passes it on when the connection ends, because it has lent the socket to TLS until then.
+    fn logged_in(&mut self) {
+        // Once the session has ended the connection, it would take this for the login of the next one.
+        if self.line.phase.get() == Phase::Open {
+            self.line.is_logged_in.set(true);
         }
     }
 

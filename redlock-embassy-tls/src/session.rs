@@ -82,6 +82,9 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
                     failure
                 }
             };
+            if line.take_login() {
+                self.socket.logged_in();
+            }
             select(self.socket.close(), line.abandoned()).await;
             line.ended(why);
         }
@@ -207,6 +210,48 @@ mod tests {
     /// A host that is gone: it cannot be connected, and a reset cannot be sent to it.
     struct Gone<'a>(&'a Cell<u32>);
 
+    /// A host that accepts connections and says nothing. It counts the connections, and the logins that were accepted.
+    struct Mute<'a>(&'a Cell<(u32, u32)>);
+
+    impl ErrorType for Mute<'_> {
+        type Error = ErrorKind;
+    }
+
+    impl Read for Mute<'_> {
+        async fn read(&mut self, _buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+            pending().await
+        }
+    }
+
+    impl Write for Mute<'_> {
+        async fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+            Ok(bytes.len())
+        }
+
+        async fn flush(&mut self) -> Result<(), ErrorKind> {
+            Ok(())
+        }
+    }
+
+    impl Connect for Mute<'_> {
+        fn name(&self) -> NodeName {
+            "mute".into()
+        }
+
+        async fn connect(&mut self) -> Result<(), ErrorKind> {
+            let (connections, logins) = self.0.get();
+            self.0.set((connections + 1, logins));
+            Ok(())
+        }
+
+        fn logged_in(&mut self) {
+            let (connections, logins) = self.0.get();
+            self.0.set((connections, logins + 1));
+        }
+
+        async fn close(&mut self) {}
+    }
+
     impl ErrorType for Gone<'_> {
         type Error = ErrorKind;
     }
@@ -270,6 +315,43 @@ mod tests {
             assert_eq!(attempts.get(), attempt);
             assert!(poll(pin!(stream.close())).is_pending());
             assert!(poll(session.as_mut()).is_pending());
+        }
+    }
+
+    #[test]
+    fn a_login_that_the_node_has_accepted_is_passed_on_to_the_socket_once_and_before_its_next_connection()
+     {
+        let counts = Cell::new((0, 0));
+        let mut line = TlsLine::<16>::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let random = |bytes: &mut [u8]| bytes.fill(7);
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (mut stream, mut session) = line.split(
+            Mute(&counts),
+            options,
+            random,
+            &mut read_buffer,
+            &mut write_buffer,
+        );
+        let mut session = pin!(session.run());
+        let mut logins = 0;
+        for (connection, is_accepted) in [(1, false), (2, true), (3, false), (4, true)] {
+            assert!(poll(pin!(stream.connect())).is_pending());
+            assert!(poll(session.as_mut()).is_pending());
+            // As after a handshake.
+            stream.line.connected();
+            assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Ok(())));
+            assert_eq!(counts.get(), (connection, logins));
+            if is_accepted {
+                stream.logged_in();
+                logins += 1;
+            }
+            assert!(poll(pin!(stream.close())).is_pending());
+            // It is no login of the next connection.
+            stream.logged_in();
+            assert!(poll(session.as_mut()).is_pending());
+            assert_eq!(counts.get(), (connection, logins));
+            assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
         }
     }
 }

@@ -53,6 +53,13 @@ pub trait Connect: Read + Write {
     /// `PermissionDenied` (a refused certificate), `InvalidData` (no TLS) and `OutOfMemory` (a buffer that is too short).
     async fn connect(&mut self) -> Result<(), ErrorKind>;
 
+    /// Learns that the node has accepted the login on the present connection. It is called once for each connection whose login is
+    /// accepted, when the last step of it is answered.
+    ///
+    /// A stream with several addresses keeps the present one: something else may have answered at the others. A stream around
+    /// another stream passes the call on, at the latest before it closes that one. By default, does nothing.
+    fn logged_in(&mut self) {}
+
     /// Closes the connection, or cancels the attempt to connect.
     ///
     /// The node must notice: send FIN or RST, or close with the means of the protocol. A node that does not notice keeps

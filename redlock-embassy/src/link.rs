@@ -24,6 +24,8 @@ pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     pub(crate) login: Login<'a>,
     pipeline: Pipeline<TX, RX>,
     state: State,
+    /// The login of the present connection is not accepted yet.
+    is_new: bool,
     /// Bytes were written to the socket and not flushed.
     is_unflushed: bool,
     /// When the client began to wait for the next reply.
@@ -138,6 +140,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             state: State::Closed {
                 again_at: Instant::from_micros(0),
             },
+            is_new: false,
             is_unflushed: false,
             waiting_since: Instant::from_micros(0),
             failures: 0,
@@ -439,6 +442,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                     connected.map_err(TransportError::Unreachable)?;
                     self.pipeline = Pipeline::new();
                     self.is_unflushed = false;
+                    self.is_new = true;
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }
@@ -600,6 +604,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
             self.state = State::Open;
+            if self.is_new {
+                self.is_new = false;
+                self.socket.logged_in();
+            }
             return;
         };
         let until = later(clock.now(), self.connect_timeout_micros);

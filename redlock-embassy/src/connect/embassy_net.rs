@@ -83,9 +83,8 @@ impl<'a> NetSocket<'a> {
     ///   answered, a later attempt uses the answer. An address that was known for less time than the question took is tried again.
     /// - If an address refuses, or answers nothing within [`TcpNode::connect_timeout`](crate::TcpNode::connect_timeout), the
     ///   next address of the answer is tried, and after the last one, the name is asked for again. The same if what answers is
-    ///   no node, refuses the login (without TLS), or has a certificate that is refused (with TLS). Over TLS, an address that
-    ///   completes the handshake counts as the node: if a proxy there has lost its server, the other addresses are not tried.
-    /// - A new connection begins with the address that answered last, if the new answer has it. Otherwise a device that calls
+    ///   no node, refuses a step of the login, has a certificate that is refused, or is a proxy that has lost its server.
+    /// - A new connection begins with the address that accepted the login last, if the new answer has it. Otherwise a device that calls
     ///   seldom would begin with an address that is dead, each time.
     /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
     ///   `redis-1.lan:6379 (no address yet): the name has no address: is it right, and is DNS up?`
@@ -259,6 +258,13 @@ impl Connect for NetSocket<'_> {
         }
     }
 
+    #[cfg(feature = "dns")]
+    fn logged_in(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.logged_in(self.remote.addr);
+        }
+    }
+
     async fn close(&mut self) {
         #[cfg(feature = "dns")]
         if let Some(host) = &mut self.host {
@@ -302,23 +308,12 @@ impl ErrorType for NetSocket<'_> {
 
 impl Read for NetSocket<'_> {
     async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, tcp::Error> {
-        let read = self.socket.0.read(buffer).await;
-        #[cfg(feature = "dns")]
-        if let Some(host) = &mut self.host
-            && matches!(read, Ok(1..))
-        {
-            host.has_answered();
-        }
-        read
+        self.socket.0.read(buffer).await
     }
 }
 
 impl Write for NetSocket<'_> {
     async fn write(&mut self, bytes: &[u8]) -> Result<usize, tcp::Error> {
-        #[cfg(feature = "dns")]
-        if let Some(host) = &mut self.host {
-            host.is_written(self.remote.addr);
-        }
         self.socket.0.write(bytes).await
     }
 

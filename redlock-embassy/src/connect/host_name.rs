@@ -101,11 +101,9 @@ pub(super) struct Host<'a> {
     addresses: Addresses,
     /// The index of the address that is tried next. If there is none, the name is asked for again.
     next: usize,
-    /// The address at which a node answered last, and was sent more after its answer. Otherwise a new connection would begin
-    /// with an address that is dead, again and again.
+    /// The address at which a node accepted a login last. Otherwise a new connection would begin with an address that is dead,
+    /// again and again.
     proven: Option<IpAddress>,
-    /// A node has answered on the present connection.
-    is_answered: bool,
     /// The answer to a question is outstanding. The call that asked may have been dropped.
     is_asking: bool,
     /// An attempt to connect ended before its question was answered.
@@ -123,7 +121,6 @@ impl<'a> Host<'a> {
             addresses: Vec::new(),
             next: 0,
             proven: None,
-            is_answered: false,
             is_asking: false,
             has_cancelled: false,
             asked_at: Instant::MIN,
@@ -185,19 +182,13 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Records that a server has answered.
-    pub(super) fn has_answered(&mut self) {
+    /// Records that a node has accepted the login at `address`. An answer alone does not prove it: what refuses a later step of the
+    /// login answers too, and so does a proxy that has lost its server. The next connection begins with a question: the address
+    /// may change.
+    pub(super) fn logged_in(&mut self, address: IpAddress) {
         self.has_cancelled = false;
-        self.is_answered = true;
-    }
-
-    /// Records that the server at `address` is sent more. After its answer, this proves the address: what refuses the login or is
-    /// no node at all is sent nothing more. The next connection begins with a question: the address may change.
-    pub(super) fn is_written(&mut self, address: IpAddress) {
-        if self.is_answered {
-            self.proven = Some(address);
-            self.next = self.addresses.len();
-        }
+        self.proven = Some(address);
+        self.next = self.addresses.len();
     }
 
     /// Ends the attempt. The next one does not wait for the answer to the same question: it is made with the addresses that are
@@ -215,6 +206,5 @@ impl<'a> Host<'a> {
             self.next = self.next.saturating_sub(1);
         }
         self.answered_at = None;
-        self.is_answered = false;
     }
 }

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
 use embassy_net::Ipv4Address;
+use embedded_io_async::{Read, Write};
 use redlock_core::Entropy;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{
@@ -270,6 +271,41 @@ fn an_address_that_answers_and_is_no_node_does_not_hide_the_next_one() {
     lan.idle(ms(100));
     assert_eq!(wins(&mut lan, &mut lock, 4), 4);
     assert_eq!(servers[0].connections(), connections);
+}
+
+/// As a login that is not pipelined: what is at the first address takes the password, and has no such database.
+#[test]
+fn an_address_that_refuses_a_later_step_of_the_login_does_not_hide_the_next_one() {
+    let (servers, mut lan) = lan_of_hosts::<2>();
+    lan.name_server.answer_with(&[neighbor(0), neighbor(1)]);
+    let [name] = lan.resolve::<1>();
+    let mut socket = lan.named_socket(name, 0);
+    let log_in = async |socket: &mut NetSocket<'_>| {
+        socket.connect().await.unwrap();
+        let mut answer = [0; 64];
+        for step in [
+            &b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"[..],
+            b"*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n",
+        ] {
+            socket.write_all(step).await.unwrap();
+            let _count = socket.read(&mut answer).await.unwrap();
+        }
+    };
+    let connections = || servers.each_ref().map(|server| server.connections());
+    for expected in [[1, 0], [1, 1], [2, 1]] {
+        lan.run(log_in(&mut socket));
+        assert_eq!(connections(), expected);
+        lan.run(socket.close());
+    }
+    // The second one accepts a login. From then on, each connection begins with it.
+    lan.run(log_in(&mut socket));
+    socket.logged_in();
+    lan.run(socket.close());
+    for expected in [[2, 3], [3, 3], [3, 4]] {
+        lan.run(log_in(&mut socket));
+        assert_eq!(connections(), expected);
+        lan.run(socket.close());
+    }
 }
 
 #[test]

@@ -185,6 +185,40 @@ fn a_wrong_password_is_an_error_with_the_words_of_the_node() {
 }
 
 #[test]
+fn a_stream_learns_once_for_each_connection_that_the_login_is_accepted() {
+    for accepted in 0..3 {
+        let (world, server) = start();
+        for _ in 0..accepted {
+            server.answer_with("+OK\r\n");
+        }
+        if accepted < 2 {
+            server.answer_with("-BUSY no\r\n");
+        } else {
+            server.introduce_with(b"-BUSY no\r\n");
+        }
+        let mut node = server.node().password("wordword").database(3);
+        let error = world.run(node.connect()).unwrap_err();
+        assert_eq!(error.to_string(), "wire: BUSY no");
+        assert_eq!(server.logins(), 0);
+    }
+    let (world, server) = start();
+    let mut node = server.node().database(3);
+    for connection in 1..=3 {
+        // The identity is asked for again once a minute.
+        for _ in 0..3 {
+            let _reply = world.execute(&mut node, &acquire(A)).unwrap();
+            assert_eq!(server.logins(), connection);
+            world.clock.advance(ms(61_000));
+        }
+        server.cut();
+    }
+    assert_eq!(server.connections(), 3);
+    let heard = server.heard_all();
+    let questions = heard.iter().filter(|command| *command == "NODE_INFO");
+    assert!(questions.count() > 3);
+}
+
+#[test]
 fn a_wrong_password_is_not_tried_again_with_every_command() {
     let (world, server) = start();
     server.require("default", "wordword");

@@ -151,6 +151,10 @@ impl Connect for Named {
         connected
     }
 
+    fn logged_in(&mut self) {
+        self.socket.logged_in();
+    }
+
     async fn close(&mut self) {
         (self.is_resolved, self.answered_at) = (false, None);
         self.socket.close().await;

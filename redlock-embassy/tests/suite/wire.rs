@@ -40,6 +40,8 @@ struct State {
     /// Instead of the answers to the next commands, which are not carried out.
     scripted: VecDeque<Vec<u8>>,
     attempts: Vec<Instant>,
+    /// How often a stream was told that the login is accepted.
+    logins: usize,
     connections: Vec<Connection>,
     heard: Vec<(usize, String)>,
     answers: HashMap<String, Vec<u8>>,
@@ -94,6 +96,7 @@ impl<'w> Server<'w> {
                 scripts: Scripts::default(),
                 scripted: VecDeque::new(),
                 attempts: Vec::new(),
+                logins: 0,
                 connections: Vec::new(),
                 heard: Vec::new(),
                 answers: HashMap::new(),
@@ -141,6 +144,11 @@ impl<'w> Server<'w> {
     /// Bytes leave without being flushed.
     pub(crate) fn send_at_once(&self) {
         self.state().needs_flush = false;
+    }
+
+    /// How often a stream was told that the login is accepted.
+    pub(crate) fn logins(&self) -> usize {
+        self.state().logins
     }
 
     pub(crate) fn enter(&self, entry: Entry) {
@@ -630,6 +638,10 @@ impl Connect for Wire<'_> {
         self.attempted_at = None;
         self.has_waited = false;
         connected
+    }
+
+    fn logged_in(&mut self) {
+        self.server.state().logins += 1;
     }
 
     async fn close(&mut self) {

@@ -35,6 +35,10 @@ impl<S: Connect> Connect for Dribble<S> {
         self.stream.connect().await
     }
 
+    fn logged_in(&mut self) {
+        self.stream.logged_in();
+    }
+
     async fn close(&mut self) {
         self.stream.close().await;
     }
