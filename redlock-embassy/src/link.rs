@@ -24,6 +24,8 @@ pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     pub(crate) login: Login<'a>,
     pipeline: Pipeline<TX, RX>,
     state: State,
+    /// When the socket has taken this many bytes more, the time of a step of the login begins anew.
+    renewed_after: usize,
     /// The login of the present connection is not accepted yet.
     is_new: bool,
     /// Bytes were written to the socket and not flushed.
@@ -116,6 +118,10 @@ const IS_PIPELINED: bool = cfg!(any(feature = "scripts", feature = "client-name"
 /// The number of bytes that the pipeline has taken of a command, if it has taken all.
 const WHOLE: usize = usize::MAX;
 
+/// A step of the login that is longer than this takes more than one connect timeout if the node reads slowly. It is the length of a
+/// login, and of the send buffer of the README.
+const PIECE: usize = 1_024;
+
 /// The limit for closing a connection.
 const CLOSE_MICROS: u64 = 1_000_000;
 
@@ -140,6 +146,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             state: State::Closed {
                 again_at: Instant::from_micros(0),
             },
+            renewed_after: 0,
             is_new: false,
             is_unflushed: false,
             waiting_since: Instant::from_micros(0),
@@ -305,6 +312,11 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         clock: &impl Clock,
     ) -> impl Future<Output = Result<(), Failed>> {
         async move {
+            // If a round has ended in the middle of a step, the next call may come when the time is over.
+            self.renewed_after = match self.state {
+                State::LoggingIn { .. } => 0,
+                _ => PIECE,
+            };
             loop {
                 let (action, until) = match self.next(goal, clock) {
                     Next::Take(action, until) => (action, until),
@@ -446,16 +458,11 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }
-                Action::LogIn => self.feed_login(clock),
+                Action::LogIn => self.feed_login(),
                 Action::Write => {
                     match self.socket.write(self.pipeline.unsent()).await {
                         Ok(0) | Err(_) => return Err(TransportError::Disconnected),
-                        Ok(count) => self.pipeline.sent(count),
-                    }
-                    // A step may be longer than the buffer of the socket. If a round has ended in the middle of it, the next
-                    // call may come when the time is over.
-                    if let State::LoggingIn { until, .. } = &mut self.state {
-                        *until = later(clock.now(), self.connect_timeout_micros);
+                        Ok(count) => self.written(count, clock),
                     }
                     self.is_unflushed = true;
                 }
@@ -479,13 +486,26 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         }
     }
 
+    /// Records that the socket has taken `count` bytes. A step of the login may be longer than the buffer of the socket, but not each
+    /// byte of it counts: otherwise a node could keep a call waiting, byte by byte.
+    fn written(&mut self, count: usize, clock: &impl Clock) {
+        self.pipeline.sent(count);
+        if let State::LoggingIn { until, .. } = &mut self.state {
+            self.renewed_after = self.renewed_after.saturating_sub(count);
+            if self.renewed_after == 0 {
+                self.renewed_after = PIECE;
+                *until = later(clock.now(), self.connect_timeout_micros);
+            }
+        }
+    }
+
     /// Queues the next bytes of the current step of the login, or ends the step if it is not needed.
-    fn feed_login(&mut self, clock: &impl Clock) {
-        let State::LoggingIn { step, fed, .. } = self.state else {
+    fn feed_login(&mut self) {
+        let State::LoggingIn { step, fed, until } = self.state else {
             return;
         };
         let Some(arguments) = self.login.arguments(step, &self.mail) else {
-            self.log_in(step.next(), clock);
+            self.begin(step.next(), until);
             return;
         };
         #[cfg(feature = "queue")]
@@ -498,7 +518,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             if step.is_optional() {
                 self.pipeline.tolerate_error();
             }
-            self.log_in(step.next(), clock);
+            self.begin(step.next(), until);
         } else if let State::LoggingIn { fed, .. } = &mut self.state {
             *fed = rest_from.unwrap_or(WHOLE);
         }
@@ -595,12 +615,18 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         Ok(())
     }
 
-    /// Starts `step` of the login. `None` ends the login: the connection takes commands.
-    ///
-    /// Each step has its own timeout, because much time may have passed since a call was dropped.
+    /// Starts `step` of the login, as [`begin`](Self::begin) does, with a timeout of its own: much time may have passed since a call
+    /// was dropped.
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
+        self.begin(step, later(clock.now(), self.connect_timeout_micros));
+    }
+
+    /// Starts `step` of the login, which has time until `until`. `None` ends the login: the connection takes commands.
+    // `inline(never)`: many callers, one copy in flash.
+    #[inline(never)]
+    fn begin(&mut self, step: Option<login::Step>, until: Instant) {
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
             self.state = State::Open;
@@ -610,7 +636,6 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             }
             return;
         };
-        let until = later(clock.now(), self.connect_timeout_micros);
         self.state = State::LoggingIn {
             step,
             fed: 0,

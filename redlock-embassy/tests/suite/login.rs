@@ -1,10 +1,12 @@
 //! The login: what is sent before the first command.
 
-use redlock_core::Transport;
+use embassy_futures::select::{Either, select};
 use redlock_core::transport::Reply;
-use redlock_embassy::{Failure, NodeName, TransportError};
+use redlock_core::{Clock, Transport};
+use redlock_embassy::{Failure, NodeName, TransportError, connect_all};
 
-use crate::wire::Entry;
+use crate::fleet::{fleet, lock, one_round};
+use crate::wire::{Entry, Who};
 use crate::world::*;
 
 fn refused(text: &str, result: Result<Reply, Failure<NodeName, TransportError>>) {
@@ -309,6 +311,61 @@ fn a_node_that_does_not_answer_the_login_is_disconnected_after_the_connect_timeo
         Failure::Transport(TransportError::NoConnection(ms(700)))
     );
     assert_eq!(world.now_ms(), 700);
+}
+
+#[test]
+fn a_node_that_takes_the_login_in_pieces_and_answers_nothing_is_given_up_after_the_connect_timeout()
+{
+    for piece in [1, 20, 300, 650] {
+        for is_resumed in [false, true] {
+            let (world, server) = start();
+            let password = "p".repeat(300).leak();
+            let mut node = server.node().password(password).database(3);
+            server.hang(0);
+            server.send_at_once();
+            let limit = if is_resumed {
+                assert_eq!(world.round(&mut node, &acquire(A)), None);
+                // The first piece that a call sends begins the time anew, once.
+                5_900
+            } else {
+                3_000
+            };
+            let begun_at = world.now_ms();
+            let pieces = async {
+                for _ in 0..2_000 {
+                    world.clock.sleep_until(world.after(ms(2_900))).await;
+                    server.hang(piece);
+                    world.stir();
+                }
+            };
+            let ended = world.run(select(node.connect(), pieces));
+            let Either::First(Err(error)) = ended else {
+                panic!("{piece} bytes at a time: {ended:?}");
+            };
+            assert_eq!(error.to_string(), "wire: no connection within 3000 ms");
+            let took = world.now_ms() - begun_at;
+            assert!(took <= limit, "{piece} bytes at a time: {took} ms");
+        }
+    }
+}
+
+#[test]
+fn all_nodes_are_waited_for_no_longer_if_one_takes_the_login_byte_by_byte() {
+    let world = World::default();
+    let servers = fleet::<3>(&world, Who::default());
+    let mut lock = lock(servers.each_ref(), 1, one_round());
+    servers[0].hang(0);
+    servers[0].send_at_once();
+    let bytes = async {
+        for _ in 0..2_000 {
+            world.clock.sleep_until(world.after(ms(2_900))).await;
+            servers[0].hang(1);
+            world.stir();
+        }
+    };
+    let ended = world.run(select(connect_all(&mut lock), bytes));
+    assert!(matches!(ended, Either::First(2)), "{ended:?}");
+    assert_eq!(world.now_ms(), 3_000);
 }
 
 #[test]
