@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use embedded_io_async::ErrorKind;
+use redlock_core::KeyName;
 use redlock_embassy::{Denial, Failure, NodeError, NodeName, TransportError};
 
 use crate::world::ms;
@@ -135,7 +136,19 @@ fn an_error_is_no_longer_than_it_may_be() {
             max_ttl_ms: u32::MAX,
         },
     ];
-    for (name, max) in [(v4, 144), (v6, 176)] {
+    // As a socket for a host name has it: the text of a node may be static, and a name without an address has had no answer.
+    let host: &str = format!("{}:{}", "h".repeat(60), u16::MAX).leak();
+    let unknown: &str = format!("{host} (no address yet)").leak();
+    for failure in [
+        TransportError::Unreachable(ErrorKind::NotFound),
+        TransportError::NoConnection(longest),
+        TransportError::NotConnected(longest),
+    ] {
+        let text = NodeError::new(unknown.into(), Failure::Transport(failure)).to_string();
+        assert!(text.len() + 2 <= 180, "{} bytes: {text}", text.len());
+    }
+    for (name, max, line) in [(v4, 144, 700), (v6, 180, 800), (host.into(), 180, 800)] {
+        assert!(160 + 64 + 3 * max <= line, "three nodes and a key");
         let failures = transport.map(Failure::Transport).into_iter();
         let failures = failures
             .chain(denials.map(Failure::Denied))
@@ -149,6 +162,20 @@ fn an_error_is_no_longer_than_it_may_be() {
                 text.len()
             );
         }
+    }
+}
+
+#[test]
+fn a_byte_of_a_key_takes_no_more_characters_than_the_readme_says() {
+    let longest = (0..=u8::MAX).map(|byte| KeyName::new(&[byte; 64]).to_string().len());
+    assert_eq!(longest.max(), Some(64 * 6));
+    for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+        let key = character.to_string();
+        let shown = KeyName::new(key.as_bytes()).to_string();
+        assert!(shown.len() <= 6 * key.len(), "{shown}");
+    }
+    for mark in [b'"', b'\'', b'\\'] {
+        assert_eq!(KeyName::new(&[mark; 64]).to_string().len(), 64 * 2);
     }
 }
 
