@@ -15,7 +15,8 @@ use crate::{Connect, TcpNode};
 /// Connects to all nodes of `redlock` side by side, and logs in. Returns how many nodes are connected.
 ///
 /// Takes as long as the slowest node: at most about two [connect timeouts](TcpNode::connect_timeout) if a node answers nothing, and
-/// one more for each answer to the login that is slow. To learn why a node is not connected, call [`TcpNode::connect`].
+/// one more for each answer to the login that is slow, and for each 1,024 bytes of a login that is longer. To learn why a
+/// node is not connected, call [`TcpNode::connect`].
 ///
 /// If the future is dropped, the attempts continue with the next call, if the streams keep rule 5 of [`Connect`].
 pub async fn connect_all<'a, T, S, K, C, E, const N: usize, const TX: usize, const RX: usize, O>(

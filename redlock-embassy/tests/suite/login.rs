@@ -349,6 +349,35 @@ fn a_node_that_takes_the_login_in_pieces_and_answers_nothing_is_given_up_after_t
     }
 }
 
+/// With a fifth of the connect timeout for each round trip, and a send buffer of 256 bytes.
+#[test]
+fn a_login_may_take_longer_than_the_connect_timeout_if_it_is_long_and_the_network_slow() {
+    let (world, server) = start();
+    let password = "p".repeat(3_000).leak();
+    let mut node = server.node().password(password).database(3);
+    server.hang(0);
+    server.send_at_once();
+    let pieces = async {
+        for _ in 0..15 {
+            world.clock.sleep_until(world.after(ms(600))).await;
+            server.hang(256);
+            world.stir();
+        }
+        world.clock.sleep_until(world.after(ms(600))).await;
+        server.require("default", password);
+        server.resume();
+        world.stir();
+        core::future::pending::<()>().await;
+    };
+    let connected = world.run(select(node.connect(), pieces));
+    assert!(
+        matches!(connected, Either::First(Ok(()))),
+        "{connected:?} after {} ms",
+        world.now_ms()
+    );
+    assert_eq!(world.now_ms(), 16 * 600);
+}
+
 #[test]
 fn all_nodes_are_waited_for_no_longer_if_one_takes_the_login_byte_by_byte() {
     let world = World::default();
