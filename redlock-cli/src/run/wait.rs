@@ -71,8 +71,8 @@ pub(crate) async fn acquire(
             continue;
         }
         let give_up_for_good = failing_since.saturating_add(plan.options.ttl());
-        let is_over = now >= give_up_at.unwrap_or(give_up_for_good);
-        if is_over || is_hopeless(&error) || error.is_misconfigured() {
+        let end = give_up_at.unwrap_or(give_up_for_good);
+        if now >= end || is_hopeless(&error) || error.is_misconfigured() {
             return Err(error);
         }
         if was_held != Some(error.is_held()) {
@@ -85,7 +85,7 @@ pub(crate) async fn acquire(
                 inquiry.begin(plan, journal);
             }
         }
-        slice = give_up_at.map_or(SLICE, |at| at.saturating_duration_since(now).min(SLICE));
+        slice = end.saturating_duration_since(now).min(SLICE);
     }
 }
 

@@ -182,6 +182,27 @@ fn no_quorum_of_nodes_is_69_in_bounded_time_and_names_them() {
 }
 
 #[test]
+fn without_a_limit_a_run_gives_up_one_ttl_after_too_few_nodes_have_begun_to_answer() {
+    let servers = Servers::start(1);
+    let refusing = "redis://127.0.0.1:1,redis://127.0.0.1:2";
+    // The machine may be busy. It is never faster than the limit that is looked for.
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        let mut command = run(&servers, &["--ttl=100ms"], "dock-7", "echo ran");
+        command.env("REDLOCK_NODES", format!("{},{refusing}", servers[0].url()));
+        let start = Instant::now();
+        let ended = end_of(command);
+        fastest = fastest.min(start.elapsed());
+        ended.expect_code(69);
+        ended.expect_stderr("no quorum for dock-7");
+        if fastest < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("{fastest:?}");
+}
+
+#[test]
 fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     let mut servers = Servers::start(5);
     servers[0].pause();
