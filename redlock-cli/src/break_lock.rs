@@ -81,7 +81,7 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
             return exit::UNREACHABLE.into();
         }
     };
-    if prefix.is_none() && !is_confirmed(&marks) {
+    if prefix.is_none() && !is_confirmed(&marks, sight.tally().is_released) {
         return failed(&key, "not broken");
     }
     let is_of_another =
@@ -152,7 +152,7 @@ fn mark_of(holding: &Holding) -> Option<&Mark> {
 }
 
 /// Asks on the terminal.
-fn is_confirmed(marks: &[Mark]) -> bool {
+fn is_confirmed(marks: &[Mark], is_released: bool) -> bool {
     let input = std::io::stdin();
     if !input.is_terminal() {
         let _unread = writeln!(
@@ -165,8 +165,12 @@ fn is_confirmed(marks: &[Mark]) -> bool {
     let marks: Vec<String> = marks.iter().map(Mark::to_string).collect();
     let _unread = write!(
         output,
-        "Delete the keys of {}, which may still be at work? [y/N] ",
-        marks.join(", ")
+        "Delete the keys of {}, which {}? [y/N] ",
+        marks.join(", "),
+        match is_released {
+            true => "only --min-hold keeps",
+            false => "may still be at work",
+        }
     );
     let _unread = output.flush();
     let mut answer = String::new();

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use crate::nodes::{FleetArguments, Node, block_on, each, quorum};
 use crate::{duration, exit, json, key, output};
 use credit::Credit;
+use holding::RELEASED;
 #[cfg(unix)]
 pub(crate) use holding::shown;
 pub(crate) use holding::{Holding, Key, Mark};
@@ -36,7 +37,7 @@ pub(crate) use tally::{Tally, Verdict};
 /// whole token is enough to release the lock. The fence is the highest one that a node has seen for the
 /// key. If the holder has a fence, this is the fence of the holder. The owner is what the holder says of itself
 /// with "redlock run --owner": it is in parentheses behind the token. If the holder has released the lock, and only --min-hold
-/// keeps it, the owner says so. Clients of other libraries say nothing. If the rest of --min-hold is shorter than that of a fenced
+/// keeps it, this stands there too. Clients of other libraries say nothing. If the rest of --min-hold is shorter than that of a fenced
 /// lease, the node grants the lock to plain clients after the one, and to fenced clients after the other: both are shown.
 ///
 /// The last line says what a quorum of nodes knows: held, free, split (no token is on a quorum of
@@ -72,13 +73,14 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// With --json, one document for each lock. Absent values are null.
 ///
-/// - the document: key, verdict (held, free, split, unknown), message, token, owner, on (number of nodes), of
-///   (number of all nodes), answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
+/// - the document: key, verdict (held, free, split, unknown), message, token, owner, released (whether only
+///   --min-hold keeps it), on (number of nodes), of (number of all nodes), answered, counted (number of
+///   answers), quorum, free_in_ms, fence, line, nodes
 /// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
 ///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
 ///   nodes), turn_on, shown_by (number of nodes whose line counts), message
-/// - a node:       node, state (held, free, foreign, unknown), token, owner, type, ends_in_ms, fence,
-///   fence_error (why no fence can be read), refuses_fenced_for_ms (null unless that is longer than
+/// - a node:       node, state (held, free, foreign, unknown), token, owner, released, type, ends_in_ms,
+///   fence, fence_error (why no fence can be read), refuses_fenced_for_ms (null unless that is longer than
 ///   ends_in_ms), line, line_error (why the line cannot be read), counts (whether this state counts), no_vote
 ///   (why the vote of the node does not count), error
 /// - line, of one: waiting (number of clients), turn (mailbox, ends_in_ms: 0 if the turn is over), clients (the
@@ -279,7 +281,16 @@ fn in_words(
         // That of the holder is in the last line.
         let owner = holding.owner().filter(|_| tally.owner.is_none());
         let owner = owner.map_or_else(String::new, |owner| format!(", owner {owner}"));
-        told += &format!("{:width$}  {holding}{owner}{no_vote}\n", holding.node);
+        let is_told = tally.is_released || !holding.is_released();
+        let released = if is_told {
+            String::new()
+        } else {
+            format!(", {RELEASED}")
+        };
+        told += &format!(
+            "{:width$}  {holding}{owner}{released}{no_vote}\n",
+            holding.node
+        );
         // Why it cannot be read is said once, below.
         if let Ok(line) = &holding.line {
             told += &line.to_string();
@@ -311,6 +322,7 @@ fn json(
         "message": tally.to_string(),
         "token": token,
         "owner": tally.owner,
+        "released": tally.is_released,
         "on": on,
         "of": tally.nodes,
         "answered": tally.answered,

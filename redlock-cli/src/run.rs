@@ -316,16 +316,19 @@ async fn hold(
         Ok(End::Done(_)) => loss(&mut guard).await,
         _ => None,
     };
-    let held = Some(SystemClock.now().saturating_duration_since(held_since));
-    let kept = if is_started {
-        release(guard, plan, held, journal).await.kept()
+    let held = SystemClock.now().saturating_duration_since(held_since);
+    let is_kept = if is_started {
+        let released = release(guard, plan, Some(held), journal).await;
+        // If no node has answered in time, the release is still on its way.
+        let is_early = plan.min_hold.is_some_and(|min_hold| held < min_hold);
+        released.kept() > 0 || is_early && released.released() == 0
     } else {
         // Another host may be able to start it.
         let released = guard.release_now().await;
-        write_released(&released, held, journal);
-        released.kept()
+        write_released(&released, Some(held), journal);
+        false
     };
-    owner.end(kept > 0);
+    owner.end(is_kept);
     match (result?, loss) {
         (End::Done(_), Some(why)) => Err(Failure {
             why: format!(

@@ -82,7 +82,8 @@ async fn until_free(
         let tally = sight.tally();
         let holder = match tally.verdict {
             Verdict::Held { token, .. } => {
-                Some((token.to_string(), tally.owner.map(str::to_owned)))
+                let owner = tally.owner.map(str::to_owned);
+                Some((token.to_string(), owner, tally.is_released))
             }
             _ => None,
         };

@@ -71,6 +71,7 @@ impl Credit {
             "state": name,
             "token": token,
             "owner": holding.owner(),
+            "released": holding.is_released(),
             "type": kind,
             "ends_in_ms": state
                 .and_then(|state| state.key.ends_in())

@@ -61,6 +61,8 @@ pub(crate) enum Key {
         ends_in: Option<Duration>,
         /// Who the owner record of this token names, escaped for printing.
         owner: Option<String>,
+        /// Whether the holder has released the lock, and only `--min-hold` keeps it.
+        is_released: bool,
     },
     /// A value that is no token, which blocks every lock.
     Foreign {
@@ -68,6 +70,9 @@ pub(crate) enum Key {
         ends_in: Option<Duration>,
     },
 }
+
+/// What is told of a lock that its holder has released.
+pub(crate) const RELEASED: &str = "released, held by --min-hold";
 
 /// Distinguishes tokens without revealing them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +127,18 @@ impl Holding {
         }
     }
 
+    /// Whether the holder on this node has released the lock, and only `--min-hold` keeps it.
+    pub(crate) fn is_released(&self) -> bool {
+        let key = self.state.as_ref().map(|state| &state.key);
+        matches!(
+            key,
+            Ok(Key::Held {
+                is_released: true,
+                ..
+            })
+        )
+    }
+
     /// Whether the node answered, and has no key.
     pub(crate) fn is_free(&self) -> bool {
         self.state
@@ -174,8 +191,8 @@ impl State {
     }
 
     fn parse(reply: &Value) -> Option<Self> {
-        type Reply = (String, Vec<u8>, String, i64, String, Vec<u8>, i64);
-        let (kind, mut prefix, digest, ttl_ms, fence, owner, refusal_ms): Reply =
+        type Reply = (String, Vec<u8>, String, i64, String, Vec<u8>, i64, u8);
+        let (kind, mut prefix, digest, ttl_ms, fence, owner, refusal_ms, released): Reply =
             from_redis_value(reply.clone()).ok()?;
         prefix.truncate(Mark::SHOWN);
         // -1 is a key without a TTL, and -2 one that is missing.
@@ -192,6 +209,7 @@ impl State {
                 token: Mark { prefix, digest },
                 ends_in,
                 owner: (!owner.is_empty()).then(|| printable(&String::from_utf8_lossy(&owner))),
+                is_released: released == 1,
             },
             kind => Key::Foreign {
                 kind: printable(kind),

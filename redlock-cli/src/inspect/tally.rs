@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::credit::Credit;
-use super::holding::{Holding, Key, Mark, State};
+use super::holding::{Holding, Key, Mark, RELEASED, State};
 use crate::duration;
 use crate::nodes::quorum;
 
@@ -23,6 +23,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) fence: Option<u64>,
     /// Who the owner records of the holder name, escaped for printing. `None` if the lock is not held, or they name no owner.
     pub(crate) owner: Option<&'a str>,
+    /// Whether the holder has released the lock, and only `--min-hold` keeps it.
+    pub(crate) is_released: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl<'a> Tally<'a> {
         let verdict = verdict(&evidence, nodes);
         Self {
             owner: owner(&evidence, &verdict),
+            is_released: is_released(&evidence, &verdict, nodes),
             verdict,
             nodes,
             answered: states().count(),
@@ -133,6 +136,20 @@ fn owner<'a>(evidence: &[Evidence<'a>], verdict: &Verdict<'a>) -> Option<&'a str
     named().max_by_key(|name| named().filter(|other| other == name).count())
 }
 
+/// Whether a quorum of nodes tells that the holder has released the lock. One alone may lie, and the holder be at work.
+fn is_released(evidence: &[Evidence<'_>], verdict: &Verdict<'_>, nodes: usize) -> bool {
+    let Verdict::Held { token: holder, .. } = verdict else {
+        return false;
+    };
+    let tells = |evidence: &&Evidence<'_>| match evidence.key {
+        Key::Held {
+            token, is_released, ..
+        } => *is_released && token == *holder,
+        Key::Free | Key::Foreign { .. } => false,
+    };
+    evidence.iter().filter(tells).count() >= quorum(nodes)
+}
+
 /// When a quorum of nodes is free for all clients: each of them has no key, or its key has expired, its vote counts, and it refuses no
 /// fenced locks any more.
 fn free_in<'a>(
@@ -164,8 +181,10 @@ impl fmt::Display for Tally<'_> {
         match &self.verdict {
             Verdict::Held { token, on } => {
                 write!(f, "held by {token}")?;
-                if let Some(owner) = self.owner {
-                    write!(f, " ({owner})")?;
+                let released = self.is_released.then_some(RELEASED);
+                let known: Vec<_> = self.owner.into_iter().chain(released).collect();
+                if !known.is_empty() {
+                    write!(f, " ({})", known.join("; "))?;
                 }
                 write!(f, " on {on} of {nodes} nodes")?;
             }
@@ -218,6 +237,7 @@ mod tests {
                     'O' => Some("a:1".to_owned()),
                     _ => None,
                 },
+                is_released: false,
             }),
         };
         let numbered = (1..).zip(nodes.chars());
@@ -369,6 +389,26 @@ mod tests {
         assert_eq!(owner(&all).as_deref(), Some("a:1"));
         assert!(told("OOO..").starts_with("held by abababab.. (a:1) on 3 of 5 nodes"));
         assert!(!told("OOABC").contains("a:1"), "split");
+    }
+
+    #[test]
+    fn one_node_alone_does_not_say_that_the_holder_has_released_the_lock() {
+        let mut all = holdings("OOO..");
+        for released in 1..=3 {
+            if let Ok(State {
+                key: Key::Held { is_released, .. },
+                ..
+            }) = &mut all[released - 1].state
+            {
+                *is_released = true;
+            }
+            let told = Tally::new(&all, &credits("OOO..")).to_string();
+            let words = match released {
+                3 => "(a:1; released, held by --min-hold) on 3",
+                _ => "(a:1) on 3",
+            };
+            assert!(told.contains(words), "{told}");
+        }
     }
 
     #[test]

@@ -178,6 +178,8 @@ pub(crate) enum Event {
         /// The first bytes of its token. `None` if no client holds it on a quorum of nodes.
         token: Option<String>,
         owner: Option<String>,
+        /// Whether it has released the lock, and only `--min-hold` keeps it.
+        released: bool,
     },
     Acquired {
         valid: Duration,
@@ -328,8 +330,13 @@ impl Event {
                 serde_json::json!({ "pid": pid })
             }
             Self::Forwarded { signal } => serde_json::json!({ "signal": signals::name(*signal) }),
-            Self::Holder { token, owner, .. } => {
-                serde_json::json!({ "token": token, "owner": owner })
+            Self::Holder {
+                token,
+                owner,
+                released,
+                ..
+            } => {
+                serde_json::json!({ "token": token, "owner": owner, "released": released })
             }
             Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
             Self::Terminating { pid, kill_in, .. } => {

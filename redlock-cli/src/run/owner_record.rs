@@ -30,9 +30,6 @@ enum Ending {
     Kept,
 }
 
-/// What follows the owner in the record of a lock that is released, but stays held.
-const KEPT: &str = "; released, held by --min-hold";
-
 /// The time from the grant to the first write. An operator cannot look at a lock that is held for less, so a short command costs no
 /// connection.
 const FIRST: Duration = Duration::from_millis(100);
@@ -218,13 +215,8 @@ impl Copy {
             next = pause;
         };
         match ending {
-            Ending::Kept => {
-                // An empty text deletes the record.
-                if !self.text.is_empty() {
-                    self.text = format!("{}{KEPT}", self.text).into();
-                }
-                self.write_or_tell(&journal, &mut is_told).await
-            }
+            // The TTL of the key is another one now.
+            Ending::Kept => self.write_or_tell(&journal, &mut is_told).await,
             Ending::Deleted if may_be_written => self.delete().await,
             Ending::Deleted => true,
         }

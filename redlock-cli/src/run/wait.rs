@@ -161,11 +161,17 @@ impl Inquiry {
                     _ => None,
                 };
                 let owner = tally.owner.map(str::to_owned);
-                let seen = Some((token.clone(), owner.clone()));
+                let released = tally.is_released;
+                let seen = Some((token.clone(), owner.clone(), released));
                 // A lock that has no holder at the moment is told of only if there was none before.
                 if known.is_none() || seen != known && token.is_some() {
                     let who = tally.to_string();
-                    journal.write(&Event::Holder { who, token, owner });
+                    journal.write(&Event::Holder {
+                        who,
+                        token,
+                        owner,
+                        released,
+                    });
                     (known, pause) = (seen, soon);
                 }
                 SystemClock

@@ -132,7 +132,7 @@ fn a_node_that_lies_about_a_token_makes_break_delete_no_key_of_another_holder() 
             .unwrap();
     }
     let answer = format!(
-        "*7\r\n$6\r\nstring\r\n$4\r\naaaa\r\n$40\r\n{digest}\r\n:60000\r\n$0\r\n\r\n$0\r\n\r\n$2\r\n-1\r\n"
+        "*8\r\n$6\r\nstring\r\n$4\r\naaaa\r\n$40\r\n{digest}\r\n:60000\r\n$0\r\n\r\n$0\r\n\r\n$2\r\n-1\r\n:0\r\n"
     );
     let impostor = Impostor::answering("EVAL", answer.leak().as_bytes());
     let nodes = [impostor.url(), servers.urls().join(",")].join(",");

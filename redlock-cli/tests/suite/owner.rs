@@ -11,6 +11,7 @@ use tempfile::tempdir;
 use crate::hostile::is_clean;
 use crate::process::{Process, end_of, eventually, expect_no_keys, redlock, run};
 use crate::server::user_of;
+use crate::terminal::Terminal;
 
 const KEY: &str = "dock-7";
 const RECORD: &str = "redlock:owner:dock-7";
@@ -148,8 +149,61 @@ fn a_lock_that_is_kept_for_a_while_keeps_its_owner_and_is_said_to_be_released() 
     let servers = Servers::start(3);
     let options = ["--min-hold=50s", "--owner=web-1:4711"];
     end_of(run(&servers, &options, KEY, "exit 0")).expect_code(0);
-    let owner = "web-1:4711; released, held by --min-hold";
-    expect_owner(&servers, Some(owner));
+    expect_owner(&servers, Some("web-1:4711"));
+    let told = inspect(&servers, &[]);
+    let words = " (web-1:4711; released, held by --min-hold) on 3 of 3 nodes";
+    assert_eq!(told.matches("released").count(), 1, "{told}");
+    assert!(told.contains(words), "{told}");
+}
+
+#[test]
+fn a_lock_that_is_kept_for_a_while_is_said_to_be_released_also_without_an_owner() {
+    let servers = Servers::start(3);
+    let options = ["--min-hold=50s", "--owner="];
+    let ended = end_of(run(&servers, &options, KEY, "echo $REDLOCK_TOKEN"));
+    let token = &ended.stdout[..8];
+    let words = format!("held by {token}.. (released, held by --min-hold) on ");
+    // The last node may keep it a moment later.
+    eventually("all nodes", || {
+        let document: Value = serde_json::from_str(&inspect(&servers, &["--json"])).unwrap();
+        let nodes = document["nodes"].as_array().unwrap();
+        assert_eq!(document["released"], true);
+        nodes.iter().all(|node| node["released"] == true)
+    });
+    let told = inspect(&servers, &[]);
+    assert_eq!(told.matches("released").count(), 1, "{told}");
+    assert!(told.contains(&words), "{told}");
+    // There is no work that a break could disturb.
+    let mut terminal =
+        Terminal::start_shell(&servers, &format!("$REDLOCK break {KEY}; echo code $?"));
+    terminal.expect("[y/N]");
+    terminal.type_in("y\n");
+    terminal.expect("code 0");
+    let told = terminal.text();
+    assert!(
+        told.contains("which only --min-hold keeps? [y/N]"),
+        "{told}"
+    );
+    assert!(!told.contains("at work"), "{told}");
+}
+
+#[test]
+fn the_owner_of_a_lock_that_is_kept_stays_although_no_node_has_answered_the_release() {
+    let servers = Servers::start(3);
+    let options = [
+        "--min-hold=50s",
+        "--owner=web-1:4711",
+        "--node-timeout=20ms",
+    ];
+    let holder = Process::ready(run(&servers, &options, KEY, HOLD));
+    eventually("a record on each node", || servers.iter().all(has_record));
+    // Longer than the release waits, and shorter than a connection stands without an answer.
+    servers.iter().for_each(Server::pause);
+    holder.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(150));
+    servers.iter().for_each(Server::resume);
+    holder.end().expect_code(128 + 15);
+    expect_owner(&servers, Some("web-1:4711"));
 }
 
 #[test]
