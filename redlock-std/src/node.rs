@@ -56,6 +56,8 @@ pub(crate) use observer::Presence;
 #[cfg(feature = "metrics")]
 pub(crate) use observer::{NODE_FAILURES, NODE_UP};
 pub use printable::printable;
+#[cfg(feature = "init")]
+pub(crate) use printable::without_arguments;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
 use queue::{Pushed, Queue};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::node::{Address, NodeError, Probe, printable};
+use crate::node::{Address, NodeError, Probe, printable, without_arguments};
 use crate::{ConnectError, MAX_NODES};
 use redis::{Pipeline, ServerError, Value};
 use redlock_core::BuildError;
@@ -95,10 +95,11 @@ impl Connection {
 
 /// The text of an error reply, in one line.
 pub fn in_words(error: &ServerError) -> String {
-    let words = one_line(&match error.details() {
+    let words = match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
-    });
+    };
+    let words = one_line(without_arguments(&words));
     // Redis 7.0 says only that something in the script is forbidden, not what.
     if words.contains("The user executing the script") {
         return format!("{words}; redlock doctor says which");

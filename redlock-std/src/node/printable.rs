@@ -3,11 +3,12 @@
 use redlock_core::escape::write_printable;
 
 /// The text of a server's error without the arguments that some of them quote, which are the key and the token: `ERR unknown command
-/// 'SET', with args beginning with: 'dock-7' ..`.
+/// 'SET', with args beginning with: 'dock-7' ..`. Also without the digest of the script, with which errors of Redis 7 end: it helps
+/// nobody, and looks like a token.
 pub(crate) fn without_arguments(text: &str) -> &str {
-    text.split(", with args beginning with")
-        .next()
-        .unwrap_or_default()
+    [", with args beginning with", " script: "]
+        .iter()
+        .fold(text, |text, end| text.split(end).next().unwrap_or_default())
 }
 
 /// Returns `text` escaped and cut to at most 256 bytes. The result has no character that moves the cursor, begins a
@@ -64,6 +65,24 @@ mod tests {
             ),
         ] {
             assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn neither_arguments_nor_the_digest_of_a_script_are_shown() {
+        let digest = "941175f866183553e52e94f454b6d6445b54e5f2";
+        for (text, shown) in [
+            (
+                format!("NOREPLICAS Not enough. script: {digest}, on @user_script:1."),
+                "NOREPLICAS Not enough.",
+            ),
+            (
+                "ERR unknown command 'SET', with args beginning with: 'a' ".to_owned(),
+                "ERR unknown command 'SET'",
+            ),
+            ("ERR".to_owned(), "ERR"),
+        ] {
+            assert_eq!(without_arguments(&text), shown);
         }
     }
 
