@@ -363,13 +363,27 @@ fn write_acquired(guard: &Guard, plan: &Plan, journal: &Journal) {
 }
 
 fn write_released(released: &Released, held: Option<Duration>, journal: &Journal) {
+    let failed = failed(released);
     journal.write(&Event::Released {
         held,
         released: released.released(),
         gone: released.gone(),
-        unanswered: released.unanswered(),
+        unanswered: released.unanswered() - failed.len(),
+        failed,
         kept: released.kept(),
     });
+}
+
+/// The nodes that have answered a release with an error, or cannot be asked, each with the reason.
+fn failed(released: &Released) -> Vec<String> {
+    let has_failed = |failure: &&NodeError| {
+        !matches!(
+            failure.failure(),
+            NodeFailure::TimedOut(_) | NodeFailure::NothingToRelease
+        )
+    };
+    let failures = released.report().failures().filter(has_failed);
+    failures.map(NodeError::to_string).collect()
 }
 
 async fn release(guard: Guard, plan: &Plan, held: Option<Duration>, journal: &Journal) -> Released {
@@ -379,8 +393,13 @@ async fn release(guard: Guard, plan: &Plan, held: Option<Duration>, journal: &Jo
     let kept = released.kept();
     // If the time is over, the lock is released.
     if plan.min_hold.is_some() && released.released() == 0 && kept <= nodes / 2 {
+        let failed = failed(&released);
+        let failed = match failed.len() {
+            0 => String::new(),
+            count => format!(", failed on {count} ({})", failed.join("; ")),
+        };
         let why = format!(
-            "only {kept} of {nodes} nodes have told that they keep the lock for --min-hold: another host may run the command earlier"
+            "only {kept} of {nodes} nodes have told that they keep the lock for --min-hold{failed}: another host may run the command earlier"
         );
         journal.write(&Event::Warned { why });
     }

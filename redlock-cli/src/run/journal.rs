@@ -245,6 +245,8 @@ pub(crate) enum Event {
         released: usize,
         gone: usize,
         unanswered: usize,
+        /// The nodes that have failed, each with the reason.
+        failed: Vec<String>,
     },
     /// The last event of a run that ends with an exit code of `redlock`.
     Failed {
@@ -351,12 +353,14 @@ impl Event {
                 released,
                 gone,
                 unanswered,
+                failed,
             } => {
                 let mut details = serde_json::json!({
                     "released": released,
                     "kept": kept,
                     "gone": gone,
                     "unanswered": unanswered,
+                    "failed": failed.len(),
                 });
                 if let Some(held) = held {
                     details["redlock.client.hold.duration"] = held.as_secs_f64().into();
@@ -428,22 +432,24 @@ impl fmt::Display for Event {
                 kept: kept @ 1..,
                 gone,
                 unanswered,
+                failed,
                 ..
             } => {
                 write!(
                     f,
                     "released: stays held on {kept} nodes for the rest of --min-hold"
                 )?;
-                write_rest(f, *gone, *unanswered)
+                write_rest(f, *gone, *unanswered, failed)
             }
             Self::Released {
                 released,
                 gone,
                 unanswered,
+                failed,
                 ..
             } => {
                 write!(f, "released: deleted on {released} nodes")?;
-                write_rest(f, *gone, *unanswered)
+                write_rest(f, *gone, *unanswered, failed)
             }
             Self::Failed { why, .. } => f.write_str(why),
         }
@@ -451,12 +457,20 @@ impl fmt::Display for Event {
 }
 
 /// Names the other nodes of a release, if there are any.
-fn write_rest(f: &mut fmt::Formatter<'_>, gone: usize, unanswered: usize) -> fmt::Result {
+fn write_rest(
+    f: &mut fmt::Formatter<'_>,
+    gone: usize,
+    unanswered: usize,
+    failed: &[String],
+) -> fmt::Result {
     if gone > 0 {
         write!(f, ", already gone on {gone}")?;
     }
     if unanswered > 0 {
         write!(f, ", no answer yet from {unanswered}")?;
+    }
+    if !failed.is_empty() {
+        write!(f, ", failed on {} ({})", failed.len(), failed.join("; "))?;
     }
     Ok(())
 }

@@ -203,6 +203,47 @@ fn without_a_limit_a_run_gives_up_one_ttl_after_too_few_nodes_have_begun_to_answ
 }
 
 #[test]
+fn a_node_that_fails_at_a_release_is_told_with_its_error() {
+    let servers = Servers::start(3);
+    for min_hold in [None, Some("--min-hold=50s")] {
+        let options: Vec<_> = ["-v"].into_iter().chain(min_hold).collect();
+        let holder = Process::ready(run(
+            &servers,
+            &options,
+            "dock-7",
+            "echo ready; exec sleep 60",
+        ));
+        for server in &servers[1..] {
+            set(server, "min-replicas-to-write", "1");
+        }
+        holder.signal(rustix::process::Signal::TERM);
+        let ended = holder.end();
+        ended.expect_code(128 + 15);
+        ended.expect_not_in_stderr("no answer yet");
+        let lines: Vec<_> = ended
+            .stderr
+            .lines()
+            .filter(|line| line.contains("failed on 2 ("))
+            .collect();
+        // With --min-hold, a warning too.
+        let count = 1 + usize::from(min_hold.is_some());
+        assert_eq!(lines.len(), count, "{}", ended.stderr);
+        for server in &servers[1..] {
+            let why = format!("127.0.0.1:{}: ", server.port());
+            assert!(lines.iter().all(|line| line.contains(&why)), "{lines:?}");
+            set(server, "min-replicas-to-write", "0");
+        }
+        assert!(
+            lines.iter().all(|line| line.contains("NOREPLICAS")),
+            "{lines:?}"
+        );
+        for server in servers.iter() {
+            let _: () = server.query(&["DEL", "dock-7"]).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_minority_that_hangs_or_is_dead_costs_nothing() {
     let mut servers = Servers::start(5);
     servers[0].pause();
