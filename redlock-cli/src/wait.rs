@@ -76,7 +76,7 @@ async fn until_free(
     let give_up_at = timeout.map(|timeout| SystemClock.now().saturating_add(timeout));
     let mut shown = None;
     // A connection that is made anew takes less than two looks.
-    let mut unknown = 0;
+    let (mut unknown, mut said) = (0, None);
     loop {
         let sight = Sight::until_free(&nodes, &key, max_ttl).await;
         let tally = sight.tally();
@@ -95,7 +95,9 @@ async fn until_free(
         let now = SystemClock.now();
         let left = give_up_at.map_or(PAUSE, |at| at.saturating_duration_since(now));
         if left.is_zero() {
-            tell(&key, &tally);
+            if said.as_ref() != Some(&tally.to_string()) {
+                tell(&key, &tally);
+            }
             return code.into();
         }
         // A person may wonder why nothing happens.
@@ -107,6 +109,7 @@ async fn until_free(
             unknown += 1;
             if unknown == 2 {
                 tell(&key, &tally);
+                said = Some(tally.to_string());
             }
         }
         tokio::time::sleep(left.min(PAUSE)).await;

@@ -220,6 +220,23 @@ fn wait_says_once_that_too_few_nodes_answer() {
 }
 
 #[test]
+fn wait_does_not_say_again_at_its_end_what_it_has_said() {
+    let servers = Servers::start(3);
+    servers[1..].iter().for_each(Server::pause);
+    let ended = on(
+        &servers,
+        &["wait", "--timeout=3s", "--node-timeout=0.1", KEY],
+    );
+    servers[1..].iter().for_each(Server::resume);
+    ended.expect_code(69);
+    let mut told: Vec<_> = ended.stderr.lines().collect();
+    let count = told.len();
+    told.dedup();
+    assert!(!told.is_empty());
+    assert_eq!(told.len(), count, "{}", ended.stderr);
+}
+
+#[test]
 fn a_command_that_is_tied_to_redlock_ends_with_it_also_by_sigkill() {
     let servers = Servers::start(3);
     let options = ["--die-with-parent"];
