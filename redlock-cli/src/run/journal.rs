@@ -88,7 +88,7 @@ impl Journal {
 
     pub(crate) fn write(&self, event: &Event) {
         let line = match self.form {
-            Form::Brief if !self.shows_wait(event) && !event.needs_attention() => return,
+            Form::Brief if !self.is_for_a_person(event) && !event.needs_attention() => return,
             Form::Brief | Form::Verbose => fold(&self.in_words(event), self.columns),
             Form::Json => {
                 let mut line = serde_json::json!({
@@ -108,9 +108,13 @@ impl Journal {
         let _untold = self.lines.try_send(Line::Text(line));
     }
 
-    /// Whether it says why nothing happens, to a person.
-    fn shows_wait(&self, event: &Event) -> bool {
-        self.is_terminal && matches!(event, Event::Waiting { .. } | Event::Holder { .. })
+    /// Whether it says why nothing happens, or has happened, to a person.
+    fn is_for_a_person(&self, event: &Event) -> bool {
+        let is_why = matches!(
+            event,
+            Event::Waiting { .. } | Event::Holder { .. } | Event::Failed { .. }
+        );
+        self.is_terminal && is_why
     }
 
     /// Whether it is printed who holds a lock that is waited for.

@@ -51,6 +51,22 @@ fn a_wait_is_told_on_a_terminal_and_so_is_the_holder() {
 }
 
 #[test]
+fn a_lock_that_is_held_is_told_on_a_terminal_although_it_is_no_failure() {
+    let servers = Servers::start(3);
+    let holder = Process::ready(run(&servers, &[], "dock-7", "echo ready; exec sleep 60"));
+    let terminal = Terminal::start_shell(
+        &servers,
+        "$REDLOCK run --no-wait -E 0 dock-7 -- echo ran; echo code $?",
+    );
+    terminal.expect("code 0");
+    let told = terminal.text();
+    assert!(told.contains("dock-7 is held by another client"), "{told}");
+    assert_eq!(terminal.end(), Some(0));
+    holder.signal(rustix::process::Signal::TERM);
+    holder.end();
+}
+
+#[test]
 fn control_z_suspends_nothing() {
     let servers = Servers::start(3);
     for script in [
