@@ -81,6 +81,10 @@ impl LockOptions {
         }
         self.options().map_err(|error| match error {
             OptionsError::MaxTtl => self.ttl_is_too_long(),
+            OptionsError::TtlTooLong if Options::new(self.ttl).is_ok() => {
+                format!("--max-ttl: {error}")
+            }
+            OptionsError::TtlTooLong => format!("--ttl: {error}"),
             OptionsError::NodeTimeout => format!("--node-timeout: {error}"),
             error => error.to_string(),
         })

@@ -84,7 +84,23 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--ttl=60d", "key", "--", "true"],
-            "TTL is too long",
+            "--ttl: the TTL is too long",
+        ),
+        (
+            &["run", NODE, "--max-ttl=60d", "key", "--", "true"],
+            "--max-ttl: the TTL is too long",
+        ),
+        (
+            &[
+                "run",
+                NODE,
+                "--fenced",
+                "--max-ttl=60d",
+                "key",
+                "--",
+                "true",
+            ],
+            "--max-ttl: the TTL is too long",
         ),
         (
             &["run", NODE, "--node-timeout=30s", "key", "--", "true"],
