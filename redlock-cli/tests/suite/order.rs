@@ -3,9 +3,11 @@
 use std::fs;
 
 use redlock_tests::{Server, Servers};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::process::{Process, eventually, expect_no_keys, run};
+use crate::server::field;
 use crate::waiters::LINE;
 
 #[test]
@@ -43,6 +45,29 @@ fn commands_run_in_the_order_in_which_they_began_to_wait_also_if_it_takes_long()
     }
     assert_eq!(fs::read_to_string(&order).unwrap(), "1\n2\n3\n4\n");
     expect_no_keys(&servers);
+}
+
+#[test]
+fn a_key_in_the_place_of_a_line_is_to_be_deleted_and_no_permission_is_missing() {
+    let servers = Servers::start(3);
+    let holder = Process::ready(run(&servers, &[], "dock-7", "echo ready; exec sleep 60"));
+    for server in servers.iter() {
+        let _: () = server
+            .query(&["SET", "redlock:queue:dock-7", "no line"])
+            .unwrap();
+    }
+    let next = Process::start(run(&servers, &[], "dock-7", "exit 0"));
+    eventually("a client that looks for its place", || {
+        servers
+            .iter()
+            .all(|server| !field(server, "errorstat_WRONGTYPE").is_empty())
+    });
+    holder.signal(Signal::TERM);
+    holder.end();
+    let ended = next.end();
+    ended.expect_code(0);
+    ended.expect_stderr("delete the key redlock:queue:KEY, which no client of a line has written");
+    ended.expect_not_in_stderr("grant");
 }
 
 fn waiting(server: &Server) -> usize {

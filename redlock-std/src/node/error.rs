@@ -103,8 +103,8 @@ impl fmt::Display for TransportError {
             }
             Self::CannotCall(error) => write!(
                 f,
-                "cannot call this client when it is its turn for a lock, so acquires wait longer: {error}; grant `~redlock:queue:* \
-                &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`"
+                "cannot call this client when it is its turn for a lock, so acquires wait longer: {error}{}",
+                advice(error)
             ),
             Self::Rejected(error) => f.write_str(error),
             Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
@@ -113,6 +113,20 @@ impl fmt::Display for TransportError {
 }
 
 impl core::error::Error for TransportError {}
+
+/// What to do about an error that keeps a client out of a line.
+fn advice(error: &str) -> &'static str {
+    // Redis 6 does not begin the error of a script with its code.
+    const MISSING: [&str; 3] = ["NOPERM", "can't access", "can't run"];
+
+    if error.contains("WRONGTYPE") {
+        "; delete the key redlock:queue:KEY, which no client of a line has written"
+    } else if MISSING.iter().any(|words| error.contains(words)) {
+        "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`"
+    } else {
+        ""
+    }
+}
 
 /// The part of an error that helps an operator.
 pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
@@ -124,4 +138,31 @@ pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
         _ => error.to_string(),
     };
     printable(without_arguments(&words)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permission_is_advised_only_if_one_is_missing() {
+        for (error, is_advised) in [
+            ("NOPERM No permissions to access a key", true),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                true,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                false,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                false,
+            ),
+        ] {
+            let told = TransportError::CannotCall(error.into()).to_string();
+            assert_eq!(told.contains("grant"), is_advised, "{told}");
+        }
+    }
 }
