@@ -25,7 +25,8 @@ use crate::{duration, exit, output};
 /// - all nodes answer, are distinct masters and have maxmemory-policy noeviction,
 /// - no two clocks are certainly further apart than --window (with --repair and --force too),
 /// - no node has a guard record, or a key with a TTL, which may be a lock, and
-/// - no node was flushed, evicted a key, or was a replica, since it started.
+/// - no node was flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since
+///   it started.
 ///
 /// It does not see
 /// - flushes and evictions before a CONFIG RESETSTAT, which resets the statistics of the server,

@@ -163,7 +163,7 @@ fn a_fleet_that_was_flushed_whole_while_a_lease_is_out_is_no_new_one() {
     assert_told(
         &ended,
         &servers[0],
-        "flushed, evicted a key, or was a replica, since it started: it may have lost a lock",
+        "flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since it started: it may have lost a lock",
     );
 }
 
@@ -177,7 +177,7 @@ fn a_node_that_has_evicted_a_key_may_have_forgotten_a_lock() {
     set(&servers[1], "maxmemory", "0");
     set(&servers[1], "maxmemory-policy", "noeviction");
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why = "flushed, evicted a key, or was a replica, since it started: it may have lost a lock";
+    let why = "flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since it started: it may have lost a lock";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "not written: there is no record");
 }

@@ -17,8 +17,8 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.ceil(time[2] / 1000)
 local function say(outcome) return {outcome, kind, there, string.format('%.0f', now)} end
--- Whether the node was flushed, evicted a key, or was a replica, since it started: it may have lost a lock. CONFIG RESETSTAT
--- hides the first two.
+-- Whether the node was flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since it started: it
+-- may have lost a lock. CONFIG RESETSTAT hides the first two.
 local function may_have_forgotten()
   -- Not a call that was refused.
   local flushed = string.find(redis.call('INFO', 'commandstats'), 'cmdstat_flush%a+:calls=[1-9]')

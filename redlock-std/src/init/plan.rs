@@ -344,8 +344,8 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
         let keys = site.expiring_keys();
         if site.may_have_forgotten() && keys == 0 {
             return Some(
-                "the node was flushed, evicted a key, or was a replica, since it started: it may have \
-                lost a lock"
+                "the node was flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since it \
+                started: it may have lost a lock"
                     .to_owned(),
             );
         }

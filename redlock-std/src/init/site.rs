@@ -104,7 +104,7 @@ impl Site {
         self.info.expiring_keys()
     }
 
-    /// Whether the node was flushed, evicted a key, or was a replica, since it started.
+    /// Whether the node was flushed, evicted a key, was a replica, or has loaded a dump of a server with replicas, since it started.
     pub const fn may_have_forgotten(&self) -> bool {
         self.may_have_forgotten
     }
