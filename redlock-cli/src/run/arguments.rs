@@ -27,7 +27,7 @@ use crate::{duration, exit, key, owner};
 ///
 /// The environment of the command has the key in REDLOCK_KEY, the token in hexadecimal in REDLOCK_TOKEN,
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_PIDS has the process IDs of all "redlock run" above
-/// the command. REDLOCK_NODES is removed from it, because it may contain passwords; --keep-env keeps it.
+/// the command, each with its start time. REDLOCK_NODES is removed from it, because it may contain passwords; --keep-env keeps it.
 ///
 /// The command runs in its own process group. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are
 /// forwarded to this group. As the first process of a container, redlock reaps orphans.

@@ -67,14 +67,18 @@ impl Terminal {
     }
 }
 
-/// The variable with the process IDs of all `redlock run` under which a command runs, separated by commas. Each of them has its
-/// command in another process group, so only the outermost one is in the foreground, and it sees no stop of a command further
+/// The variable with all `redlock run` under which a command runs, separated by commas, each as its process ID, and on Linux a dot and
+/// when it was started: another process may have the ID by now. Each of them has its command in another process group, so only the outermost one is in the foreground, and it sees no stop of a command further
 /// down. The one that sees it must not stop itself as a request, because a stopped process extends no lease.
 const ABOVE: &str = "REDLOCK_PIDS";
 
 /// The value of this variable for the command of this process.
 pub(crate) fn above_command() -> (&'static str, String) {
-    let own = getpid().to_string();
+    let pid = getpid();
+    let own = match started_at(pid) {
+        Some(at) => format!("{pid}.{at}"),
+        None => pid.to_string(),
+    };
     let above = env::var(ABOVE).unwrap_or_default();
     let all = if above.is_empty() {
         own
@@ -88,8 +92,25 @@ pub(crate) fn above_command() -> (&'static str, String) {
 /// with another user.
 fn is_of_one_above(group: Pid) -> bool {
     let above = env::var(ABOVE).unwrap_or_default();
-    let mut pids = above.split(',').filter_map(|pid| pid.parse().ok());
-    pids.any(|pid| getpgid(Pid::from_raw(pid)).is_ok_and(|of_pid| of_pid == group))
+    above.split(',').any(|process| {
+        let (pid, at) = match process.split_once('.') {
+            Some((pid, at)) => (pid, at.parse().ok()),
+            None => (process, None),
+        };
+        let pid = pid.parse().ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| {
+            started_at(pid) == at && getpgid(Some(pid)).is_ok_and(|of_pid| of_pid == group)
+        })
+    })
+}
+
+/// When a process was started, in ticks since the start of the system. `None` if the system does not tell.
+fn started_at(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The name of the program is in parentheses, and may contain some. The state of the process, the third field, follows it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 /// Lets the calling thread write to the terminal, and take it back, from the background. By default the system would

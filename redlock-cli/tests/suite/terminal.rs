@@ -163,6 +163,30 @@ fn a_background_job_under_another_lock_takes_the_terminal_from_nobody() {
     assert!(!terminal.text().contains("stolen"), "{}", terminal.text());
 }
 
+#[test]
+fn a_process_that_only_has_the_id_of_a_run_that_has_ended_lends_no_terminal() {
+    let servers = Servers::start(3);
+    // The shell has the process ID, and was started at another time.
+    let line = "set -m
+        REDLOCK_PIDS=$$ $REDLOCK run --ttl 1s -v b -- \
+            sh -c 'echo ready; read word </dev/tty; echo \"stolen $word\"' &
+        read word; echo \"own $word\"; kill %1; wait %1; echo over";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    terminal.expect("ready");
+    // A request for the terminal is looked at more often than the lease is extended.
+    eventually("two extensions", || {
+        terminal.text().matches("extended").count() > 2
+    });
+    terminal.type_in("word\n");
+    terminal.expect("word");
+    eventually("its end", || {
+        ["stolen word", "over"]
+            .iter()
+            .any(|end| terminal.text().contains(end))
+    });
+    assert!(!terminal.text().contains("stolen"), "{}", terminal.text());
+}
+
 /// A pseudo-terminal, and what is in it.
 pub(crate) struct Terminal {
     script: Child,
