@@ -27,6 +27,8 @@ pub struct Lease<K> {
     /// Until then, a release lets the keys live. Zero if it deletes them.
     #[cfg(feature = "min-hold")]
     hold_until: Instant,
+    #[cfg(feature = "min-hold")]
+    min_hold_ms: u32,
     /// When it was granted or adopted. `None` if another client did so.
     #[cfg(feature = "observe")]
     granted_at: Option<Instant>,
@@ -71,6 +73,8 @@ impl<K> Lease<K> {
             place,
             #[cfg(feature = "min-hold")]
             hold_until: Instant::from_micros(0),
+            #[cfg(feature = "min-hold")]
+            min_hold_ms: 0,
             #[cfg(feature = "observe")]
             granted_at: None,
         }
@@ -91,10 +95,11 @@ impl<K> Lease<K> {
             .map(|granted_at| now.saturating_duration_since(granted_at))
     }
 
-    /// The same lease, of which a release before `hold_until` lets the keys live until then.
+    /// The same lease, of which a release before `hold_until` lets the keys live until then, at most for `min_hold_ms`.
     #[cfg(feature = "min-hold")]
-    pub(crate) const fn held_until(mut self, hold_until: Instant) -> Self {
+    pub(crate) const fn held_until(mut self, hold_until: Instant, min_hold_ms: u32) -> Self {
         self.hold_until = hold_until;
+        self.min_hold_ms = min_hold_ms;
         self
     }
 
@@ -111,7 +116,10 @@ impl<K> Lease<K> {
             let rest = self.hold_until.saturating_duration_since(now);
             // Rounded up: the lock stays held for at least that long.
             let rest_ms = whole_micros(rest).div_ceil(1_000);
-            u32::try_from(rest_ms).unwrap_or(u32::MAX)
+            // At once after the acquire, the tick is no part of it: guard records may not allow more than the `min_hold`.
+            u32::try_from(rest_ms)
+                .unwrap_or(u32::MAX)
+                .min(self.min_hold_ms)
         }
         #[cfg(not(feature = "min-hold"))]
         {
@@ -147,6 +155,8 @@ impl<K> Lease<K> {
             place: self.place,
             #[cfg(feature = "min-hold")]
             hold_until: self.hold_until,
+            #[cfg(feature = "min-hold")]
+            min_hold_ms: self.min_hold_ms,
             #[cfg(feature = "observe")]
             granted_at: self.granted_at,
         }

@@ -84,10 +84,11 @@ where
         };
         #[cfg(feature = "min-hold")]
         if self.options.min_hold_ms() > 0 {
-            let min_hold = Duration::from_millis(self.options.min_hold_ms().into());
+            let min_hold_ms = self.options.min_hold_ms();
             // The clock may be late by a tick.
             let now = self.clock.now().saturating_add(self.clock.resolution());
-            return lease.held_until(now.saturating_add(min_hold));
+            let hold_until = now.saturating_add(Duration::from_millis(min_hold_ms.into()));
+            return lease.held_until(hold_until, min_hold_ms);
         }
         lease
     }

@@ -166,7 +166,7 @@ fn a_fenced_lock_that_a_min_hold_keeps_is_free_when_its_lease_ends() {
     let mut job = client_with(&nodes, &clock, 1, options);
     let lease = clock.run(job.try_acquire(KEY)).unwrap();
     clock.run(job.release(lease));
-    assert!(nodes.iter().all(|node| node.ttl(KEY) <= Some(ms(1_002))));
+    assert!(nodes.iter().all(|node| node.ttl(KEY) <= Some(ms(1_001))));
     let mut other = fenced_client(&nodes, &clock, 2);
     let asked_at = clock.now();
     let error = clock.run(other.try_acquire(KEY)).unwrap_err();
