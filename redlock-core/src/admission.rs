@@ -159,7 +159,7 @@ impl Admission {
     pub fn is_outdated(&self, verb: Verb, admitted: &Result<(), Denial>, now: Instant) -> bool {
         let conditions = match verb {
             Verb::Acquire { conditions, .. } | Verb::Extend { conditions, .. } => conditions,
-            // No node asks who it is before it is told of the end of a lease.
+            // The end of a lease does not wait for the answer.
             Verb::Keep { .. } | Verb::Release => return false,
         };
         let mut after_ms = match admitted {

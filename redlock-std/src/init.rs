@@ -40,8 +40,8 @@ use site::{Obstacle, Site, There};
 /// It writes all records or none, unless a node fails meanwhile. It requires that all nodes answer, each within a second, and are
 /// distinct masters with `maxmemory-policy noeviction`; that no two clocks are certainly further apart than the window; that no node
 /// has a guard record, or a key with a TTL, which may be a lock; and that no node was flushed, evicted a key, was a replica, or has
-/// loaded a dump of a server with replicas, since it started. **Do not call it at every start of an application:** if all nodes restart without their data, they look like new ones,
-/// although clients may hold locks. If every node has a record with these rules whose quarantine is over, there is nothing to do.
+/// loaded a dump of a server with replicas, since it started. **Do not call it at every start of an application:** if all nodes restart
+/// without their data, they look like new ones, although clients may hold locks. If every node has a record with these rules whose quarantine is over, there is nothing to do.
 ///
 /// The user needs the permissions for [fenced locks](crate::Redlock::connect). Dropping the future may leave records on some
 /// nodes.

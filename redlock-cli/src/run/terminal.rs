@@ -67,9 +67,10 @@ impl Terminal {
     }
 }
 
-/// The variable with all `redlock run` under which a command runs, separated by commas, each as its process ID, and on Linux a dot and
-/// when it was started: another process may have the ID by now. Each of them has its command in another process group, so only the outermost one is in the foreground, and it sees no stop of a command further
-/// down. The one that sees it must not stop itself as a request, because a stopped process extends no lease.
+/// The variable with all `redlock run` under which a command runs, separated by commas: of each the process ID, and on Linux a dot and
+/// the time of its start, because another process may have the ID by now. Each of them has its command in another process group, so only
+/// the outermost one is in the foreground, and it sees no stop of a command further down. The one that sees it must not stop itself as a
+/// request, because a stopped process extends no lease.
 const ABOVE: &str = "REDLOCK_PIDS";
 
 /// The value of this variable for the command of this process.

@@ -141,7 +141,7 @@ fn a_command_under_several_locks_can_read_from_the_terminal_and_gives_it_back() 
 }
 
 #[test]
-fn a_background_job_under_another_lock_takes_the_terminal_from_nobody() {
+fn a_background_job_under_another_lock_does_not_take_the_terminal() {
     let servers = Servers::start(3);
     // A shell with job control, as at a prompt.
     let line = "set -m

@@ -3,8 +3,8 @@
 use redlock_core::escape::write_printable;
 
 /// The text of a server's error without the arguments that some of them quote, which are the key and the token: `ERR unknown command
-/// 'SET', with args beginning with: 'dock-7' ..`. Also without the digest of the script, with which errors of Redis 7 end: it helps
-/// nobody, and looks like a token.
+/// 'SET', with args beginning with: 'dock-7' ..`. Also without the digest of the script at the end of errors of Redis 7: it looks like
+/// a token.
 pub(crate) fn without_arguments(text: &str) -> &str {
     [", with args beginning with", " script: "]
         .iter()

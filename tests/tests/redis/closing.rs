@@ -88,13 +88,7 @@ fn a_process_that_closes_the_handle_before_it_ends_leaves_its_locks_held_for_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_hold() {
     let servers = Servers::start(3);
-    // A fleet whose guard records allow it.
-    servers
-        .iter()
-        .for_each(|server| server.vouch("600000:250:60000"));
-    let plain = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
-    let fencing = Fencing::default().with_max_ttl(TTL * 10).unwrap();
-    let fenced = plain.fenced(fencing).unwrap();
+    let [plain, fenced] = kept_for_long(&servers);
     let unkept = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
     for (key, options, releases) in [
         ("released", plain, true),
@@ -136,13 +130,9 @@ async fn a_lock_that_is_released_or_dropped_stays_held_on_the_nodes_for_its_min_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_that_is_executed_after_the_release_does_not_cut_the_min_hold_short() {
     let servers = Servers::start(3);
-    servers
-        .iter()
-        .for_each(|server| server.vouch("600000:250:60000"));
-    let plain = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
-    let fencing = Fencing::default().with_max_ttl(TTL * 10).unwrap();
+    let [plain, fenced] = kept_for_long(&servers);
     let unkept = crate::setup::connected(&servers, crate::setup::patient(TTL)).await;
-    for (key, options) in [("plain", plain), ("fenced", plain.fenced(fencing).unwrap())] {
+    for (key, options) in [("plain", plain), ("fenced", fenced)] {
         let redlock = unkept.with_options(options);
         let guard = redlock.acquire(key).await.unwrap();
         let (token, fence) = (guard.token().as_bytes().to_vec(), guard.fence());
@@ -187,6 +177,16 @@ async fn an_extension_that_is_executed_after_the_release_does_not_cut_the_min_ho
             assert!(left > 540_000 - 60_000, "{left} ms, {refused:?}");
         }
     }
+}
+
+/// A plain lock and a fenced one with a long `min_hold`, over a fleet whose guard records allow it.
+fn kept_for_long(servers: &Servers) -> [Options; 2] {
+    servers
+        .iter()
+        .for_each(|server| server.vouch("600000:250:60000"));
+    let plain = Options::new(TTL).unwrap().min_hold(TTL * 9).unwrap();
+    let fencing = Fencing::default().with_max_ttl(TTL * 10).unwrap();
+    [plain, plain.fenced(fencing).unwrap()]
 }
 
 fn words(words: &[&str]) -> Vec<Vec<u8>> {
