@@ -1,5 +1,7 @@
 //! The release that a device owes a node.
 
+use core::mem::discriminant;
+
 use super::history::Message;
 
 /// The last release of a device, until it has read the answer: ahead of the next command of a later call it is sent, again if
@@ -108,7 +110,8 @@ impl Debt {
     }
 
     /// The device sends a release that it has stored. It stores the last two: also those of acquires that it had queued, and that were
-    /// never written, because the connection had ended. So the one that is owed may have made room for others.
+    /// never written, because the connection had ended, and those that let a key live for `min_hold`. So the one that is owed may have
+    /// made room for others.
     pub(super) fn send_stored(&mut self, message: Message) {
         let is_another = |owed: &Message| owed.token != message.token;
         if self.release.as_ref().is_some_and(is_another) {
@@ -129,8 +132,8 @@ impl Debt {
     /// Whether it is the last call that sends `message`, and not the rest of an earlier one.
     pub(super) fn is_call(&self, message: Message) -> bool {
         self.call.is_some_and(|call| {
-            let [one, other] = [call, message]
-                .map(|message| (message.token, message.is_acquire(), message.is_release()));
+            let [one, other] =
+                [call, message].map(|message| (message.token, discriminant(&message.verb)));
             one == other
         })
     }

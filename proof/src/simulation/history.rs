@@ -284,4 +284,9 @@ impl Message {
     pub(crate) const fn is_release(&self) -> bool {
         matches!(self.verb, Verb::Release)
     }
+
+    /// Whether it gives a lease back, at once or when the `min_hold` is over.
+    pub(crate) const fn is_ending(&self) -> bool {
+        matches!(self.verb, Verb::Release | Verb::Keep { .. })
+    }
 }

@@ -198,7 +198,7 @@ impl State {
             proposal: order.proposal,
             place: None,
         };
-        let is_stored = message.is_release() && !socket.debt.is_call(message);
+        let is_stored = message.is_ending() && !socket.debt.is_call(message);
         if is_stored {
             socket.debt.send_stored(message);
         }
