@@ -12,7 +12,7 @@ use redlock_core::{Clock, Failure, Instant, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-use crate::lines::Lines;
+use crate::lines::Teller;
 use crate::lock_clock::LockClock;
 use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportError};
 
@@ -147,15 +147,10 @@ impl MemoryNode {
     }
 
     /// Returns the connection of a client whose process has this mailbox.
-    pub(crate) fn client(
-        &self,
-        mailbox: Mailbox,
-        lines: &Arc<Lines>,
-        runtime: &Handle,
-    ) -> MemoryClient {
+    pub(crate) fn client(&self, mailbox: Mailbox, lines: Teller, runtime: &Handle) -> MemoryClient {
         // Subscribes.
         let _client = self.node.client(mailbox);
-        let mail = Arc::new(Mail::new(mailbox, Arc::clone(lines)));
+        let mail = Arc::new(Mail::new(mailbox, lines));
         mail.opened(None);
         MemoryClient {
             node: self.clone(),

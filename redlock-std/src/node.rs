@@ -39,7 +39,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::SystemClock;
 use crate::entropy::SystemEntropy;
-use crate::lines::Lines;
+use crate::lines::Teller;
 
 pub(crate) use actor::Actor;
 pub use address::Address;
@@ -127,7 +127,7 @@ impl RedisNode {
     pub fn connect(url: &str, node_timeout: Duration) -> Result<Self, crate::ConnectError> {
         let runtime = Handle::try_current().map_err(|_| crate::ConnectError::NoRuntime)?;
         let address = Address::parse(url)?;
-        let (node, actor) = Self::prepare(address, node_timeout, random_mailbox(), Arc::default());
+        let (node, actor) = Self::prepare(address, node_timeout, random_mailbox(), Teller::alone());
         runtime.spawn(actor.run());
         Ok(node)
     }
@@ -137,7 +137,7 @@ impl RedisNode {
         address: Address,
         node_timeout: Duration,
         mailbox: Mailbox,
-        lines: Arc<Lines>,
+        lines: Teller,
     ) -> (Self, Actor) {
         let node_timeout = bounded(node_timeout);
         let address = Arc::new(address);
@@ -536,7 +536,7 @@ mod tests {
             address,
             Duration::from_millis(50),
             random_mailbox(),
-            Arc::default(),
+            Teller::alone(),
         );
         let token = Token::from_bytes([1; Token::LEN]);
         let call = node.call(&Command::release(b"dock-7", &token));
@@ -551,7 +551,7 @@ mod tests {
             address,
             Duration::from_millis(50),
             random_mailbox(),
-            Arc::default(),
+            Teller::alone(),
         );
         let token = Token::from_bytes([1; Token::LEN]);
         node.note(&Command::extend(b"dock-7", &token, 1_000), true);

@@ -210,7 +210,8 @@ impl Redlock {
         let mut actors = Vec::new();
         let mailbox = random_mailbox();
         let clock = LockClock::System;
-        let lines = Arc::new(Lines::new(clock));
+        let urls: Vec<U> = urls.into_iter().collect();
+        let lines = Arc::new(Lines::new(clock, urls.len()));
         for (index, url) in urls.into_iter().enumerate() {
             let address = parse(url.as_ref()).map_err(|error| error.of_url(index))?;
             if nodes.iter().any(|node| node.name() == &**address.name()) {
@@ -220,7 +221,7 @@ impl Redlock {
             }
             let node_timeout = options.round_time();
             let (node, actor) =
-                RedisNode::prepare(address, node_timeout, mailbox, Arc::clone(&lines));
+                RedisNode::prepare(address, node_timeout, mailbox, lines.teller(index));
             nodes.push(node);
             actors.push(actor);
         }
@@ -279,10 +280,13 @@ impl Redlock {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let mailbox = random_mailbox();
         let clock = LockClock::Tokio;
-        let lines = Arc::new(Lines::new(clock));
+        let lines = Arc::new(Lines::new(clock, nodes.len()));
         let members: Vec<_> = nodes
             .iter()
-            .map(|node| Member::Memory(node.client(mailbox, &lines, &runtime)))
+            .enumerate()
+            .map(|(index, node)| {
+                Member::Memory(node.client(mailbox, lines.teller(index), &runtime))
+            })
             .collect();
         Self::over(members, clock, lines, options, &runtime)
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use rustls::pki_types::pem::PemObject;
@@ -50,6 +50,8 @@ pub(super) enum Attack {
     Reply,
     /// One push message that confirms a subscription to a new channel, instead of each answer
     Push,
+    /// Valid answers: that many other clients wait for each lock
+    Waiters,
 }
 
 /// When it begins.
@@ -117,15 +119,15 @@ fn serve(stream: impl Read + Write, attack: Attack, moment: Moment) -> io::Resul
     loop {
         let command = read_command(&mut stream)?;
         let writer = stream.get_mut();
-        let is_on_key = matches!(command.as_str(), "SET" | "EVALSHA");
+        let is_on_key = matches!(command.name.as_str(), "SET" | "EVALSHA");
         if moment == Moment::AtOnce || moment == Moment::Busy && is_on_key {
-            attack.send(writer)?;
+            attack.send(writer, &command)?;
             continue;
         }
-        writer.write_all(answer(&command))?;
+        writer.write_all(answer(&command.name))?;
         // The question who it is comes last.
-        if moment == Moment::Idle && command == "EVAL" {
-            attack.send(writer)?;
+        if moment == Moment::Idle && command.name == "EVAL" {
+            attack.send(writer, &command)?;
         }
     }
 }
@@ -144,7 +146,7 @@ fn answer(command: &str) -> &'static [u8] {
 
 impl Attack {
     /// Until it is over, or the other end has had enough.
-    fn send(self, mut to: impl Write) -> io::Result<()> {
+    fn send(self, mut to: impl Write, asked: &Asked) -> io::Result<()> {
         match self {
             Self::Nulls => {
                 to.write_all(b"*1000000000\r\n")?;
@@ -170,9 +172,13 @@ impl Attack {
                 let push = format!(">3\r\n$9\r\nsubscribe\r\n${CHANNEL}\r\n{channel}\r\n:1\r\n");
                 to.write_all(push.as_bytes())
             }
+            Self::Waiters => to.write_all(asked.with_waiters().as_bytes()),
         }
     }
 }
+
+/// The code of a client that is not the first in the line.
+const AHEAD: u64 = 8;
 
 static PUSHED: AtomicU64 = AtomicU64::new(0);
 
@@ -190,18 +196,52 @@ fn forever(mut to: impl Write, piece: &[u8], delay: Duration) -> io::Result<()> 
     }
 }
 
-/// The first word of an array of bulk strings.
-fn read_command(reader: &mut impl BufRead) -> io::Result<String> {
+/// A command, as far as the attacks look at it.
+#[derive(Debug)]
+struct Asked {
+    name: String,
+    words: usize,
+    /// How many keys its script has, if it runs one: two if the lock has a waiting line.
+    script_keys: usize,
+}
+
+impl Asked {
+    /// The answer that grants what the command asks for, and tells of other clients that wait for the lock.
+    fn with_waiters(&self) -> String {
+        match self.script_keys {
+            // Only an acquire has so many words. Another client is ahead in the line, and has its turn for a second: see the script.
+            2 if self.words == 10 => {
+                let clock = UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
+                format!(
+                    "*4\r\n:{AHEAD}\r\n:{clock}\r\n:0\r\n:{}\r\n",
+                    1_000 * 1_024 + 1
+                )
+            }
+            2 => ":2\r\n".into(),
+            _ if self.name == "SET" => "+OK\r\n".into(),
+            _ => ":1\r\n".into(),
+        }
+    }
+}
+
+/// An array of bulk strings.
+fn read_command(reader: &mut impl BufRead) -> io::Result<Asked> {
     let words = read_length(reader, '*')?;
-    let mut first = None;
+    let mut read = Vec::new();
     for _ in 0..words {
         let length = read_length(reader, '$')?;
         let mut word = vec![0; length + 2];
         reader.read_exact(&mut word)?;
         word.truncate(length);
-        first.get_or_insert_with(|| String::from_utf8_lossy(&word).to_uppercase());
+        read.push(String::from_utf8_lossy(&word).into_owned());
     }
-    first.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let name = read.first().ok_or(io::ErrorKind::InvalidData)?;
+    let script_keys = read.get(2).and_then(|word| word.parse().ok());
+    Ok(Asked {
+        name: name.to_uppercase(),
+        words,
+        script_keys: script_keys.unwrap_or_default(),
+    })
 }
 
 fn read_length(reader: &mut impl BufRead, kind: char) -> io::Result<usize> {

@@ -45,6 +45,10 @@ impl Trial {
         all.extend([Self::Churn, Self::Drop, Self::Reconnect, Self::Slow]);
         for attack in Attack::value_variants() {
             for moment in Moment::value_variants() {
+                if *attack == Attack::Waiters && *moment != Moment::Busy {
+                    // No other command asks for it.
+                    continue;
+                }
                 all.extend([false, true].map(|over_tls| {
                     Self::Hostile(Hostility {
                         attack: *attack,
@@ -79,7 +83,11 @@ impl Trial {
                 (attack, moment, over_tls),
                 (Attack::Nulls, Moment::AtOnce, false)
                     | (Attack::Dribble | Attack::Okays, Moment::Idle, false)
-                    | (Attack::Reply | Attack::Push, Moment::Busy, false)
+                    | (
+                        Attack::Reply | Attack::Push | Attack::Waiters,
+                        Moment::Busy,
+                        false
+                    )
                     | (Attack::Flood, Moment::Busy, true)
             ),
             _ => true,

@@ -1,7 +1,7 @@
 //! Releasing the lock.
 
 use redlock_core::mock::{MockClock, MockNode};
-use redlock_core::{Clock, Failure, Lease, NodeError, Outcome, Transport};
+use redlock_core::{Clock, Failure, KeyName, Lease, NodeError, Outcome, Transport};
 
 use crate::world::*;
 
@@ -19,6 +19,30 @@ fn every_node_deletes_the_key_although_the_release_returns_at_the_quorum() {
     assert_eq!(micros(&clock), 0, "at the quorum");
     clock.advance(ms(20));
     assert_eq!(key_count(&nodes), 0);
+}
+
+#[test]
+fn the_text_of_a_release_tells_what_each_node_did() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+    let (mut redlock, lease) = holder(&nodes, &clock);
+    steal(&nodes[..1]);
+    nodes[4].stop();
+    let released = clock.run(redlock.release(lease)).to_string();
+    let [on, gone] = [
+        "KEY: released on 3, gone on 1",
+        "; 1 of 5 nodes had not answered (node 4: ",
+    ];
+    let on = on.replace("KEY", &KeyName::new(KEY.as_bytes()).to_string());
+    assert!(released.starts_with(&(on + gone)), "{released}");
+
+    let min_hold = one_round().min_hold(ms(100)).unwrap();
+    let (mut redlock, lease) = holder_with(&nodes, &clock, min_hold);
+    let released = clock.run(redlock.release(lease)).to_string();
+    assert!(
+        released.contains(": kept for its min_hold on 3, gone on 1; "),
+        "{released}"
+    );
 }
 
 #[test]

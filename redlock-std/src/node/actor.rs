@@ -656,7 +656,7 @@ mod tests {
             Address::parse(&url).unwrap(),
             LONG,
             random_mailbox(),
-            Arc::default(),
+            crate::lines::Teller::alone(),
         );
         let token = Token::from_bytes([1; Token::LEN]);
         node.release_unattended(&Command::release(b"dock", &token));

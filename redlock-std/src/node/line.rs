@@ -219,7 +219,10 @@ mod tests {
     }
 
     fn node() -> Arc<Mail> {
-        Arc::new(Mail::new(Mailbox::new(MAILBOX), Arc::default()))
+        Arc::new(Mail::new(
+            Mailbox::new(MAILBOX),
+            crate::lines::Teller::alone(),
+        ))
     }
 
     #[test]

@@ -18,7 +18,7 @@ use redlock_core::transport::{Answer, Call, Command, Mailbox, Refusal, Reply, Ru
 use tokio::time::Instant;
 
 use super::error::TransportError;
-use crate::lines::Lines;
+use crate::lines::Teller;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 use refusals::Refusals;
@@ -28,7 +28,7 @@ pub(super) use subscriber::Subscriber;
 pub(crate) struct Mail {
     mailbox: Mailbox,
     channel: String,
-    lines: Arc<Lines>,
+    lines: Teller,
     state: Mutex<State>,
     /// Whether the node has ever refused a line. If not, acquires need not lock the state to know that it keeps theirs.
     has_refused: AtomicBool,
@@ -86,7 +86,7 @@ struct Slot {
 }
 
 impl Mail {
-    pub(crate) fn new(mailbox: Mailbox, lines: Arc<Lines>) -> Self {
+    pub(crate) fn new(mailbox: Mailbox, lines: Teller) -> Self {
         Self {
             lines,
             mailbox,
@@ -418,7 +418,7 @@ mod tests {
     use super::*;
 
     fn mail() -> Arc<Mail> {
-        Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()))
+        Arc::new(Mail::new(Mailbox::new([7; 8]), Teller::alone()))
     }
 
     async fn call(waiter: &Waiter) -> Option<Call> {

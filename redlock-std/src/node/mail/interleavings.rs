@@ -6,7 +6,10 @@ use loom::thread;
 use super::*;
 
 fn mail() -> Arc<Mail> {
-    Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()))
+    Arc::new(Mail::new(
+        Mailbox::new([7; 8]),
+        crate::lines::Teller::alone(),
+    ))
 }
 
 #[test]

@@ -217,7 +217,10 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("redis://{}", listener.local_addr().unwrap());
             let address = Arc::new(Address::parse(&url).unwrap());
-            let mail = Arc::new(Mail::new(Mailbox::new([7; 8]), Arc::default()));
+            let mail = Arc::new(Mail::new(
+                Mailbox::new([7; 8]),
+                crate::lines::Teller::alone(),
+            ));
             let subscriber = Subscriber::new(address, Arc::clone(&mail), node_timeout);
             Self {
                 listener,
