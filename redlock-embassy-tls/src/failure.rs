@@ -17,7 +17,8 @@ pub enum TlsFailure {
     /// What the server sends is not TLS 1.3. It may be a plain server.
     NotTls,
     /// The server sent an alert: it may lack TLS 1.3, a key on P-256 (it may have an RSA key) or AES-128-GCM, or want a certificate of
-    /// the device.
+    /// the device. A server that wants a certificate says so only after the device has sent its first command, and closes the
+    /// connection. If TCP loses the alert, as it may when a connection is reset, this is [`Connection`](Self::Connection) instead.
     Rejected,
     /// A record of the server is longer than the read buffer, or a message of ours than the write buffer.
     TooLong,

@@ -179,8 +179,8 @@ impl Told {
         }
     }
 
-    /// Records that `node` has told it. The oldest that others have told counts no more after a while, so that it cannot help a node
-    /// that tells it for ever.
+    /// Records that `node` has told it. What others have told is forgotten after a while, so that it cannot help a node that tells it
+    /// for ever.
     fn record(&mut self, node: usize, needed: u32, now: Instant) {
         if self.by == Tellers(0) || now >= self.span.until {
             self.by = Tellers(0);

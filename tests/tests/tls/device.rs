@@ -486,7 +486,13 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_of_the_device() {
             // Whether the call reads before or after the server has closed the connection.
             let words = [": connection aborted", ": the connection broke"];
             assert!(words.iter().any(|words| error.ends_with(words)), "{error}");
-            assert_eq!(node.stream_mut().failure(), Some(TlsFailure::Rejected));
+            // The server closes the connection while a command is unread, so TCP may reset it and lose the alert.
+            let failure = node.stream_mut().failure();
+            let reset = TlsFailure::Connection(ErrorKind::ConnectionReset);
+            assert!(
+                [TlsFailure::Rejected, reset].map(Some).contains(&failure),
+                "{failure:?}"
+            );
         })
         .await;
     }
