@@ -11,6 +11,9 @@ pub(super) struct Debt {
     /// The last call.
     call: Option<Message>,
     release: Option<Message>,
+    /// The token of a later call that lets a key live for `min_hold`. The device stores the last two calls that give a lease back, and
+    /// drops this one when its time is over, whether or not it was sent.
+    kept: Option<usize>,
     /// There was a call after that of the release.
     is_due: bool,
     last_acquire: Option<usize>,
@@ -29,6 +32,7 @@ impl Debt {
         Self {
             call: None,
             release: None,
+            kept: None,
             is_due: false,
             last_acquire: None,
             begun: Vec::new(),
@@ -52,7 +56,14 @@ impl Debt {
             self.begun.contains(&message.token) || self.last_acquire != Some(message.token);
         if message.is_release() && was_begun {
             self.release = Some(message);
+            self.kept = None;
             self.is_due = false;
+        }
+        if message.is_ending() && !message.is_release() {
+            let earlier = self.kept.replace(message.token);
+            if earlier.is_some_and(|token| token != message.token) {
+                self.release = None;
+            }
         }
     }
 
