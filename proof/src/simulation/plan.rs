@@ -159,6 +159,8 @@ fn draw_fenced(chance: &mut Chance, scenario: &Scenario, fencing: Fencing) -> Ve
         3 * fencing.step_back,
         fencing.set_back_over_a_crash(),
         60_000_000,
+        // Longer than the age of any ticket.
+        100_000_000_000,
     ];
     let jumping = match fencing.jumps {
         Jumps::None => 0,

@@ -209,7 +209,15 @@ fn reap_zombies(child: Pid) -> bool {
 /// Handles a stopped child, which does not continue by itself.
 fn on_stop(child: Pid, signal: Option<i32>, terminal: &mut Terminal, journal: &Journal) {
     let go_on = match signal.and_then(Signal::from_named_raw) {
-        Some(Signal::TTIN | Signal::TTOU) => terminal.lend(child).unwrap_or(false),
+        Some(Signal::TTIN | Signal::TTOU) => match terminal.lend(child) {
+            Ok(is_lent) => is_lent,
+            // The terminal is gone. To a stopped group without a parent in its session, the system does the same; this group has one.
+            Err(error) if terminal::is_gone(&error) => {
+                let _gone = kill_process_group(child, Signal::HUP);
+                true
+            }
+            Err(_) => false,
+        },
         Some(Signal::TSTP) => {
             journal.write(&Event::Suspended);
             true

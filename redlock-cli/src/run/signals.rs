@@ -17,6 +17,9 @@ pub(crate) struct Signals {
     /// If the parent ignores SIGCHLD, so does this process after its start, and the system discards the exit status of the
     /// child. Catching SIGCHLD keeps it.
     _children: unix::Signal,
+    /// Another process of our group, for example a pager at the end of the pipe, may read the terminal while the command has it. Then the
+    /// system stops the whole group. Catching these signals keeps this process at work: a stopped process extends no lease.
+    _stops: Vec<unix::Signal>,
 }
 
 impl Signals {
@@ -42,9 +45,13 @@ impl Signals {
                 streams.push((signal, unix::signal(kind)?));
             }
         }
+        let stops = [Signal::TTIN, Signal::TTOU].into_iter();
+        let stops = stops.filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let stops = stops.map(|signal| unix::signal(SignalKind::from_raw(signal.as_raw())));
         Ok(Self {
             streams,
             _children: children,
+            _stops: stops.collect::<io::Result<_>>()?,
         })
     }
 

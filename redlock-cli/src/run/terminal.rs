@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
-use rustix::process::{Pid, getpgid, getpgrp, getpid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 /// The terminal. The child runs in its own process group, so for the terminal it is in the background: if it reads from
@@ -62,9 +63,18 @@ impl Terminal {
             if was_killed {
                 tcsetattr(&terminal, OptionalActions::Now, &modes)?;
             }
+            // Those that wanted it meanwhile, for example a pager at the end of the pipe, are stopped.
+            let _gone = kill_process_group(foreground, Signal::CONT);
         }
         Ok(())
     }
+}
+
+/// Whether this process has no terminal any more.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NXIO, Errno::IO, Errno::NOTTY];
+    gone.iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// The variable with all `redlock run` under which a command runs, separated by commas: of each the process ID, and on Linux a dot and

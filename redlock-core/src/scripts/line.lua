@@ -17,7 +17,7 @@ local function front()
   return first[1], nil, nil, first[2]
 end
 
--- Stands in the line, if there is room for 1,000. A ticket is never from the future. It is no older than a minute, or than that of the
+-- Stands in the line, if there is room for 1,000. A ticket is never from the future. It is no older than a day, or than that of the
 -- first client: one that waits for longer, and has lost its place for a moment, stands among those that have waited for as long.
 local function register(ticket)
   -- Another member could be taken for a turn, or name the channel of another program.
@@ -29,7 +29,7 @@ local function register(ticket)
     return false
   end
   local _, _, _, oldest = front()
-  local from = math.max(math.min(ticket, now), math.min(now - 60000000, oldest or now))
+  local from = math.max(math.min(ticket, now), math.min(now - 86400000000, oldest or now))
   -- A client that has learned the nodes' time sends an earlier ticket than before.
   if not known or from < known + 0 then call('zadd', queue, from, me) end
   call('pexpire', queue, 10000)

@@ -23,6 +23,8 @@ const COUNTS: &[usize] = unless_miri(&[1, 2, 3, 5], &[1]);
 const ROUND_TRIP: Duration = ms(2);
 /// 25 ms and two node timeouts.
 const TURN: Duration = ms(125);
+/// A ticket is no older than that, in microseconds.
+const DAY: i64 = 86_400_000_000;
 /// A client in the line looks at least so often.
 const LONGEST_LOOK: Duration = ms(1_250);
 
@@ -963,7 +965,7 @@ fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
 fn a_client_that_reaches_no_quorum_is_not_waited_for_either_where_the_clock_of_a_node_is_wrong() {
     let clock = MockClock::new();
     let nodes = far(&clock, 3);
-    nodes[0].set_clock_step(60_000_000);
+    nodes[0].set_clock_step(DAY);
     let options = patient().fenced(redlock_core::Fencing::default()).unwrap();
     let is_cut = Rc::new(Cell::new(false));
     let links = nodes.iter().enumerate().map(|(number, node)| Misfit {
@@ -1041,7 +1043,7 @@ fn clients_get_the_lock_although_the_lines_of_two_nodes_disagree_for_ever() {
     // The first two that tell their time give a client its ticket: it is the earlier time.
     nodes[3].set_latency(ms(3));
     for node in &nodes[2..] {
-        node.set_clock_step(67_000_000);
+        node.set_clock_step(DAY + 7_000_000);
     }
     let served = Served::default();
     let from = Duration::from_secs(100);

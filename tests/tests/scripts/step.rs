@@ -150,8 +150,8 @@ fn place(random: &mut Rng, twins: &Twins<'_>) -> Place {
             let ticket = match number {
                 2 => Place::NOW,
                 3 => wall + random.u64(..1_000),
-                // The oldest ticket is a minute old.
-                4 => around(random, wall - 60_000_000, 1),
+                // The oldest ticket is a day old.
+                4 => around(random, wall - 86_400_000_000, 1),
                 5 => 0,
                 _ => wall - random.u64(..50_000),
             };

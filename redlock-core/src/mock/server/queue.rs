@@ -14,7 +14,7 @@ use crate::time::Instant;
 const TURN_MAX: u64 = 10_000;
 
 /// A ticket is at most this old, in microseconds, or as old as that of the first client.
-const AGE_MAX: u64 = 60_000_000;
+const AGE_MAX: u64 = 86_400_000_000;
 
 /// The line of a lock lives for so long after the last client has stood in it.
 const LIFE_MS: u32 = 10_000;
