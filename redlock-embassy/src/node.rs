@@ -109,11 +109,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Stands in the waiting lines of this node under `mailbox`, while an acquire waits. By default, the client does not stand in
     /// lines, and polls. It needs the feature `queue`.
     ///
-    /// All nodes of a client get the same mailbox, and each client one of its own, of random bytes:
+    /// All nodes of a client get the same mailbox, and each client one of its own, of random bytes. The commands are longer than those
+    /// without a line, so `TX` is 512 here:
     ///
     /// ```
     /// # use redlock_embassy::{Clock, Connect, Entropy, TcpNode, transport::Mailbox};
-    /// # fn nodes<S: Connect, K: Clock + Copy>(sockets: [S; 3], clock: K, mut random: impl Entropy) -> [TcpNode<'static, S, K>; 3] {
+    /// # fn nodes<S: Connect, K: Clock + Copy>(sockets: [S; 3], clock: K, mut random: impl Entropy) -> [TcpNode<'static, S, K, 512>; 3] {
     /// let mut bytes = [0; 8];
     /// random.fill(&mut bytes);
     /// let mailbox = Mailbox::new(bytes);
@@ -348,6 +349,15 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             self.outbox.store_unsent(command, self.called_at());
             return Ok(Stage::Push);
         };
+        #[cfg(feature = "queue")]
+        if pushed.is_err()
+            && command.place.is_some()
+            && matches!(self.link.why(), TransportError::TooLong)
+        {
+            // The command may fit without its place.
+            warning!("{}: the line needs a larger TX", self.link.name());
+            return Ok(self.without_line());
+        }
         pushed?;
         match command.verb {
             Verb::Acquire { .. } => self.attempt = Some((*command.token, true)),

@@ -8,8 +8,8 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use redlock_std::{
     AcquireError, AdoptError, Fencing, Guard, HoldError, LossCause, MAX_KEY, MemoryNode, Options,
     Redlock,
 };
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// The handler under test: charges an invoice under its lock, in one minute.
@@ -191,6 +192,37 @@ async fn a_task_of_another_handle_is_overtaken_once_by_each_task_at_most() {
             let most = most_leases_while_another_handle_waits(end, latency).await;
             assert!(most <= 9, "{end:?}, {latency:?}: {most}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_wait_for_minutes_are_not_overtaken_by_those_of_another_handle() {
+    const TASKS: usize = 15;
+
+    // The mailboxes are random, and decide which of two equal clients is first.
+    for _ in 0..8 {
+        let nodes = MemoryNode::array::<3>();
+        let options = Options::new(TTL).unwrap().wait(Duration::from_secs(3_600));
+        let order = Arc::new(Mutex::new(String::new()));
+        let mut tasks = JoinSet::new();
+        for (name, called_after) in [('a', 0), ('b', 5)] {
+            let redlock = Redlock::in_memory(&nodes, options).unwrap();
+            for _ in 0..TASKS {
+                let (redlock, order) = (redlock.clone(), Arc::clone(&order));
+                tasks.spawn(async move {
+                    sleep(Duration::from_secs(called_after)).await;
+                    let guard = redlock.acquire("dock").await.unwrap();
+                    order.lock().unwrap().push(name);
+                    sleep(Duration::from_secs(8)).await;
+                    guard.release().await;
+                });
+            }
+        }
+        tasks.join_all().await;
+        let order = order.lock().unwrap().clone();
+        // Those of the first handle stand in no line before another handle wants the lock, so one can go first.
+        let last = order.rfind('a').unwrap();
+        assert!(order[..last].matches('b').count() <= 1, "{order}");
     }
 }
 

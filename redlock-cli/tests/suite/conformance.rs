@@ -48,7 +48,7 @@ fn where_scripts_may_not_call_info_or_time_plain_locks_without_the_restart_guard
             };
             let refused = run(&[]);
             assert_eq!(refused.code, Some(69), "{refused:?}");
-            let words = "does not tell its identity; grant +info +time ~redlock:guard, or disable the restart guard";
+            let words = "does not tell its identity; grant +eval +info +time ~redlock:guard, or disable the restart guard";
             assert!(refused.stderr.contains(words), "{}", refused.stderr);
             assert_eq!(run(&["--no-restart-guard"]).code, Some(0));
             assert_eq!(run(&["--fenced"]).code, Some(69));

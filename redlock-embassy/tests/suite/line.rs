@@ -2,6 +2,7 @@
 
 use redlock_core::Transport;
 use redlock_core::transport::{Call, Command, Mailbox, Place, Reply};
+use redlock_embassy::TcpNode;
 
 use crate::wire::{Entry, Server, message};
 use crate::world::*;
@@ -248,6 +249,23 @@ fn a_node_that_refuses_the_line_gets_plain_commands_for_a_minute() {
     assert_eq!(world.execute(&mut node, &join(A)), Ok(ACQUIRED));
     assert_eq!(server.heard_on(1).last().unwrap(), "JOIN a");
     assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn a_command_that_fits_only_without_its_place_is_sent_without_it() {
+    let (world, server) = start();
+    // The key has six bytes.
+    const FITS: usize = 196 + 2 * 6;
+    let mut fits = TcpNode::<_, _, FITS>::new(server.wire(), &world.clock).with_mailbox(mailbox());
+    let reply = world.run(fits.execute(&join(A)));
+    assert_eq!(reply, Ok(ACQUIRED));
+    assert_eq!(server.heard().last().unwrap(), "JOIN a");
+
+    let mut short = TcpNode::<_, _, 180>::new(server.wire(), &world.clock).with_mailbox(mailbox());
+    assert_eq!(world.run(short.execute(&join(B))), Ok(HELD));
+    assert_eq!(world.run(fits.execute(&leave(A))), Ok(Reply::Released));
+    assert_eq!(world.run(short.execute(&join(B))), Ok(ACQUIRED));
+    assert_eq!(world.run(short.execute(&leave(B))), Ok(Reply::Released));
 }
 
 /// A client with a mailbox that has the lock under [`A`].

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::RedisError;
+use redis::{RedisError, ServerError};
 
 use super::printable::{printable, without_arguments};
 
@@ -29,8 +29,9 @@ pub enum TransportError {
     NotConnected(Duration),
     /// No connection could be made, because of the network or the host name, for example.
     Unreachable(Arc<str>),
-    /// The node refused the login with this error: the user or the password is wrong, or one is missing. The client goes on
-    /// trying, because the node may be told of the user later. Until a login succeeds, each command fails at once with this error.
+    /// The node refused the login with this error: the user or the password is wrong, one is missing, or the user may run no scripts,
+    /// without which no lock is released. The client goes on trying, because the node may be told of the user later. Until a login
+    /// succeeds, each command fails at once with this error.
     LoginRefused(Arc<str>),
     /// The connection broke. The client reconnects.
     Disconnected,
@@ -114,6 +115,26 @@ impl fmt::Display for TransportError {
 
 impl core::error::Error for TransportError {}
 
+/// What the user lacks whose script was refused. No lock is released without it.
+const SCRIPTS: &str = "; grant `+eval +evalsha +script|load`";
+
+/// Why a node cannot be used whose user may not run scripts, which this error tells. `None` if it tells something else.
+pub(crate) fn without_scripts(error: &ServerError) -> Option<TransportError> {
+    let details = error.details().unwrap_or_default();
+    let is_missing = error.code() == "NOPERM" && names_scripts(details);
+    is_missing.then(|| {
+        let words = printable(&format!("NOPERM {details}"));
+        TransportError::LoginRefused(format!("{words}{SCRIPTS}").into())
+    })
+}
+
+/// Whether the error of a missing permission names the commands for scripts: "no permissions to run the 'eval' command".
+fn names_scripts(error: &str) -> bool {
+    ["'eval'", "'evalsha'"]
+        .iter()
+        .any(|name| error.contains(name))
+}
+
 /// What to do about an error that keeps a client out of a line.
 fn advice(error: &str) -> &'static str {
     // Redis 6 does not begin the error of a script with its code.
@@ -121,6 +142,8 @@ fn advice(error: &str) -> &'static str {
 
     if error.contains("WRONGTYPE") {
         "; delete the key redlock:queue:KEY, which no client of a line has written"
+    } else if names_scripts(error) {
+        SCRIPTS
     } else if MISSING.iter().any(|words| error.contains(words)) {
         "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`"
     } else {
@@ -143,6 +166,19 @@ pub(crate) fn in_words(error: &RedisError) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_permission_for_scripts_is_advised_where_it_is_missing() {
+        let told = TransportError::CannotCall(
+            "NOPERM User web has no permissions to run the 'evalsha' command".into(),
+        );
+        let told = told.to_string();
+        assert!(
+            told.contains("grant `+eval +evalsha +script|load`"),
+            "{told}"
+        );
+        assert!(!told.contains("zadd"), "{told}");
+    }
 
     #[test]
     fn a_permission_is_advised_only_if_one_is_missing() {

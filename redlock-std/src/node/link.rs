@@ -13,7 +13,7 @@ use super::address::Address;
 use super::answer;
 use super::call::words;
 use super::driver::Driver;
-use super::error::{TransportError, in_words};
+use super::error::{TransportError, in_words, without_scripts};
 use super::framing::Framing;
 use super::metered::{Credit, Metered, Unit};
 use super::socket::{Socket, Stream};
@@ -206,11 +206,12 @@ pub(crate) fn why(error: &RedisError, credit: &Credit) -> TransportError {
 }
 
 /// Reads the identity of a node. Returns `None` if the node does not tell it, because INFO or TIME are renamed or the ACL
-/// user may not call them. Returns `Err` if the node cannot be used, for example because it is busy or loads its data.
+/// user may not call them. Returns `Err` if the node cannot be used, for example because it is busy or loads its data, or because the
+/// user may run no script.
 pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, TransportError> {
     let answer = match reply {
         Some(Value::ServerError(error)) if !answer::is_unusable(answer::code(&error)) => {
-            return Ok(None);
+            return without_scripts(&error).map_or(Ok(None), Err);
         }
         Some(reply) => {
             let is_login = matches!(&reply, Value::ServerError(error) if answer::is_login(answer::code(error)));

@@ -283,7 +283,7 @@ mod changes {
         let error = acquired(&mut node, conditions(options()), 1)
             .await
             .unwrap_err();
-        assert!(error.contains("grant +info +time"), "{error}");
+        assert!(error.contains("+info +time"), "{error}");
         let unguarded = conditions(options().restart_guard(false));
         assert_eq!(
             acquired(&mut node, unguarded, 1).await,

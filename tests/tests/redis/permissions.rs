@@ -162,7 +162,7 @@ async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
         let redlock = connect(&servers, patient(TTL));
         let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
         assert!(error.is_unreachable(), "{error}");
-        let words = "grant +info +time ~redlock:guard, or disable the restart guard";
+        let words = "+info +time ~redlock:guard, or disable the restart guard";
         assert!(error.to_string().contains(words), "{error}");
 
         let unguarded = redlock.with_options(patient(TTL).restart_guard(false));
@@ -170,6 +170,28 @@ async fn without_the_permission_to_ask_who_a_node_is_the_error_names_it() {
         guard.release().await;
         servers.expect_no_keys().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_run_no_script_takes_no_lock_that_could_not_be_released() {
+    let servers = Servers::start(3);
+    grant(&servers, "~*", "+@read +@write +info +time");
+    for options in [patient(TTL), patient(TTL).restart_guard(false)] {
+        let redlock = connect(&servers, options);
+        // The wait is ended at once.
+        let error = redlock.acquire("lock:dock-7").await.unwrap_err();
+        assert!(error.is_misconfigured(), "{error}");
+        let words = "'eval' command; grant `+eval +evalsha +script|load`";
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    servers.expect_no_keys().await;
+
+    // It is enough.
+    grant(&servers, "~*", "+eval +evalsha +script|load");
+    let redlock = connect(&servers, patient(TTL));
+    let guard = redlock.acquire("lock:dock-7").await.unwrap();
+    guard.release().await;
+    servers.expect_no_keys().await;
 }
 
 /// As in the documentation of `Redlock::connect`.

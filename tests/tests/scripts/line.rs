@@ -221,23 +221,23 @@ fn clients_with_one_ticket_have_one_order_whichever_of_them_a_node_can_call() {
 
 /// For example because it was stopped for as long as its turn. The others have waited for less time than it has.
 #[test]
-fn a_client_that_has_waited_for_minutes_and_lost_its_place_is_not_behind_those_that_came_later() {
+fn a_client_that_has_waited_for_days_and_lost_its_place_is_not_behind_those_that_came_later() {
     let server = Server::start();
     let mut connection = connect(&server);
     let [seconds, _]: [u64; 2] = server.query(&["TIME"]).unwrap();
-    let ago = |age: u64| (seconds - age) * 1_000_000;
+    let ago = |days: u64| (seconds - days * 86_400) * 1_000_000;
     let others = [2, 3].map(|number| Mailbox::new([number; 8]).uncallable());
     let back = Mailbox::new([9; 8]).uncallable();
     let mut zadd = redis::cmd("ZADD");
     zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
-    for (mailbox, age) in others.iter().zip([300, 200]) {
+    for (mailbox, age) in others.iter().zip([30, 20]) {
         zadd.arg(ago(age)).arg(mailbox.to_string());
     }
     zadd.exec(&mut connection).unwrap();
     let set = ["SET", KEY, "another"].map(|word| word.as_bytes().to_vec());
     send(&mut connection, &set).unwrap();
     let token = Token::from_bytes([1; Token::LEN]);
-    let ranks = [(400, 1), (250, 1), (100, 2)].map(|(age, rank)| {
+    let ranks = [(40, 1), (25, 1), (10, 2)].map(|(age, rank)| {
         let place = Place::waiting(back, ago(age), 125);
         let acquire = Command::acquire(KEY.as_bytes(), &token, 60_000, VoteConditions::NONE);
         send(&mut connection, &words(&acquire.with_place(Some(place)))).unwrap();
