@@ -187,6 +187,46 @@ fn a_process_that_only_has_the_id_of_a_run_that_has_ended_lends_no_terminal() {
     assert!(!terminal.text().contains("stolen"), "{}", terminal.text());
 }
 
+#[test]
+fn a_reader_at_the_end_of_the_pipe_stops_no_lease_and_has_the_terminal_in_the_end() {
+    let servers = Servers::start(3);
+    // With job control, the pipe has a process group of its own, as at a prompt.
+    let line = "set -m
+        $REDLOCK run --ttl 1s -v dock-7 -- \
+            sh -c 'read x </dev/tty; echo \"asked $x\" >/dev/tty; read x </dev/tty; echo \"piped $x\"' | \
+            sh -c 'until [ -e go ]; do sleep 0.01; done; read y </dev/tty; echo \"own $y\"; cat'
+        echo \"code $?\"";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    terminal.type_in("one\n");
+    terminal.expect("asked one");
+    std::fs::write(terminal.directory.path().join("go"), "").unwrap();
+    eventually("a stopped reader", || terminal.has_stopped("sh"));
+    let extensions = || terminal.text().matches("extended").count();
+    let before = extensions();
+    eventually("two extensions", || extensions() >= before + 2);
+    terminal.type_in("two\n");
+    eventually("its end", || terminal.text().contains("released"));
+    terminal.type_in("three\n");
+    terminal.expect("own three");
+    terminal.expect("piped two");
+    terminal.expect("code 0");
+    assert_eq!(terminal.end(), Some(0));
+    expect_no_keys(&servers);
+}
+
+#[test]
+fn a_background_job_that_waits_for_a_terminal_that_goes_away_ends() {
+    let servers = Servers::start(3);
+    let line = "set -m
+        $REDLOCK run dock-7 -- sh -c 'read word </dev/tty' &
+        until [ -e done ]; do sleep 0.01; done";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    eventually("a stopped command", || terminal.has_stopped("sh"));
+    terminal.script.kill().unwrap();
+    expect_no_keys(&servers);
+    eventually("the end of all", || terminal.processes().is_empty());
+}
+
 /// A pseudo-terminal, and what is in it.
 pub(crate) struct Terminal {
     script: Child,
@@ -262,13 +302,19 @@ impl Terminal {
 
     /// Whether a process of this name that was started in the terminal is stopped.
     fn has_stopped(&self, name: &str) -> bool {
+        let stopped = format!("({name}) T ");
+        self.processes().iter().any(|stat| stat.contains(&stopped))
+    }
+
+    /// What the system tells of each process that was started in the terminal.
+    fn processes(&self) -> Vec<String> {
         let directory = self.directory.path();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         processes
             .map(|process| process.path())
             .filter(|path| std::fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == directory))
             .filter_map(|path| std::fs::read_to_string(path.join("stat")).ok())
-            .any(|stat| stat.contains(&format!("({name}) T ")))
+            .collect()
     }
 
     pub(crate) fn end(mut self) -> Option<i32> {
