@@ -22,7 +22,8 @@ pub(crate) fn file(name: impl AsRef<OsStr>) -> String {
     if may_hold_password(&text) {
         return HIDDEN.to_owned();
     }
-    if is_pem(&text) || text.contains(['\n', '\r']) || holds_private_key(&missing(name)) {
+    let missing = missing(name);
+    if is_pem(&text) || missing.contains(['\n', '\r']) || holds_private_key(&missing) {
         return HIDDEN_PRIVATE_KEY.to_owned();
     }
     printable(&text)
@@ -59,7 +60,8 @@ fn missing(path: &OsStr) -> String {
     let mut rest = parts.as_path();
     while let Some(part) = parts.next() {
         existing.push(part);
-        if !existing.exists() {
+        // A symbolic link exists even if its file does not.
+        if existing.symlink_metadata().is_err() {
             break;
         }
         rest = parts.as_path();

@@ -5,6 +5,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions, hard_link, metadata, remove_file};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -51,14 +52,22 @@ pub(crate) struct Blank {
 }
 
 impl Blank {
-    /// Looks at the place, before anything is locked. Refuses a file that exists, because it may hold a lease, and a folder in which
-    /// no file can be made.
+    /// Looks at the place, before anything is locked. Refuses a file that exists, because it may hold a lease, a name that no file
+    /// can have, and a folder in which no file can be made.
     pub(crate) fn look(path: &Path) -> Result<Self, String> {
         let blank = Self {
             path: path.to_owned(),
         };
-        if path.symlink_metadata().is_ok() {
-            return Err(blank.fault(&ErrorKind::AlreadyExists.into()));
+        match path.symlink_metadata() {
+            Ok(_) => return Err(blank.fault(&ErrorKind::AlreadyExists.into())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(blank.fault(&error)),
+        }
+        if !is_name_of_file(path) {
+            let path = echo::file(path);
+            return Err(format!(
+                "--lease-file {path}: it is the name of a folder: name a file"
+            ));
         }
         blank.try_it().map_err(|error| blank.fault(&error))?;
         Ok(blank)
@@ -133,25 +142,75 @@ impl Blank {
         fill(&draft, "").and_then(|()| remove_file(draft))
     }
 
-    /// A new name beside the place.
+    /// A new name beside the place. Short, because that of the place may be as long as the file system allows.
     fn draft(&self) -> PathBuf {
         let random = RandomState::new().build_hasher().finish();
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{random:016x}.tmp"));
-        self.path.with_file_name(name)
+        self.path
+            .with_file_name(format!(".redlock-{random:016x}.tmp"))
     }
 
     /// Why the file cannot be made, in words.
     pub(crate) fn fault(&self, error: &io::Error) -> String {
         let path = echo::file(&self.path);
-        match error.kind() {
-            ErrorKind::AlreadyExists => format!(
-                "--lease-file {path}: it exists: another process may use it now (see redlock inspect); only if not, run redlock unlock \
-                 --lease-file {path}"
-            ),
-            _ => format!("--lease-file {path}: {error}"),
-        }
+        let why = match error.kind() {
+            ErrorKind::AlreadyExists => found(&self.path),
+            _ => error.to_string(),
+        };
+        format!("--lease-file {path}: {why}")
     }
+}
+
+/// What is in the place of a new lease file, and what to do about it.
+fn found(path: &Path) -> String {
+    const REMOVE: &str = "remove it if nothing needs it, or name another one";
+
+    match metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(found) if found.is_dir() => return "it is a folder: name a file in it".to_owned(),
+        Ok(_) => return "it exists, and is not a regular file: name another one".to_owned(),
+        Err(error) if error.kind() != ErrorKind::NotFound => return error.to_string(),
+        Err(_) if path.is_symlink() => {
+            return "it is a symbolic link to a file that is not there: name that file, or remove the link".to_owned();
+        }
+        Err(_) => return "another process has just removed it: try again".to_owned(),
+    }
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+    match read {
+        Ok(0) => return format!("it exists, and is empty: {REMOVE}"),
+        Ok(_) if is_newer(&text) => {
+            return "it exists, and a newer redlock has written it: use that one".to_owned();
+        }
+        Ok(_) if Lease::parse(&text).is_none() => {
+            return format!(
+                "it exists, and is cut off, or was not written by redlock lock: {REMOVE}"
+            );
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            return format!("it exists, and was not written by redlock lock: {REMOVE}");
+        }
+        // Perhaps only its owner can read it.
+        Ok(_) | Err(_) => {}
+    }
+    let command = match path.to_str().filter(|path| is_plain(path)) {
+        Some(path) => format!("redlock unlock --lease-file {path}"),
+        None => "redlock unlock with this --lease-file".to_owned(),
+    };
+    format!(
+        "it exists: another process may use it now (see redlock inspect); only if not, run {command}"
+    )
+}
+
+/// Whether a shell takes this word as it is.
+fn is_plain(word: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,@%:=".contains(letter);
+    word.chars().all(is_plain) && !word.starts_with('-') && echo::file(word) == word
+}
+
+/// Whether a file can have this name: it does not end with a slash, and not with a part that is a folder.
+fn is_name_of_file(path: &Path) -> bool {
+    let name = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+    name.take(1).all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
 /// For how long a previous holder that has released the lock may take to remove its file.

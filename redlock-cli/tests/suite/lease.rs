@@ -227,6 +227,83 @@ fn a_lock_that_waited_waits_also_for_its_predecessor_to_remove_the_lease_file() 
 }
 
 #[test]
+fn a_place_where_no_lease_file_can_be_is_refused_before_anything_is_locked() {
+    let servers = Servers::start(3);
+    let (directory, _) = place();
+    let holder = Process::ready(run(&servers, &[], KEY, "echo ready; exec sleep 60"));
+    let long = "a".repeat(256);
+    for (name, why) in [
+        ("new/", "it is the name of a folder"),
+        ("new/.", "it is the name of a folder"),
+        (&long, "File name too long"),
+    ] {
+        let mut command = redlock(&["lock", KEY, "--lease-file"]);
+        command
+            .arg(format!("{}/{name}", directory.path().display()))
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        // It would wait for the lock.
+        let ended = end_of(command);
+        ended.expect_code(64);
+        ended.expect_stderr(why);
+    }
+    holder.signal(Signal::TERM);
+    holder.end();
+    let file = directory.path().join("a".repeat(255));
+    lock(&servers, &file, &[]).expect_code(0);
+    with(&servers, "unlock", &file).expect_code(0);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_to_do_about_a_file_in_the_place_of_a_lease_fits_what_it_is() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    lock(&servers, &file, &[]).expect_code(0);
+    let lease = fs::read_to_string(&file).unwrap();
+    with(&servers, "unlock", &file).expect_code(0);
+    let whole = "another process may use it now";
+    let in_folder = |name: &str| directory.path().join(name);
+    let (line_break, long) = (in_folder("a\nb"), in_folder(&"zY3".repeat(80)));
+    let unlock = format!("run redlock unlock --lease-file {}\n", file.display());
+    for (path, content, told) in [
+        (&file, lease.as_str(), [whole, unlock.as_str()]),
+        (&file, "", ["it exists, and is empty", "remove it"]),
+        (
+            &file,
+            &lease[..lease.len() / 2],
+            ["is cut off", "remove it"],
+        ),
+        (
+            &line_break,
+            &lease,
+            [whole, "run redlock unlock with this --lease-file"],
+        ),
+        (&long, &lease, [whole, "run redlock unlock --lease-file /"]),
+    ] {
+        fs::write(path, content).unwrap();
+        let ended = lock(&servers, path, &[]);
+        ended.expect_code(64);
+        for text in told {
+            ended.expect_stderr(text);
+        }
+        ended.expect_not_in_stderr("private key");
+        assert_eq!(ended.stderr.contains("redlock unlock"), content == lease);
+        fs::remove_file(path).unwrap();
+    }
+    for link in [file, long] {
+        std::os::unix::fs::symlink(in_folder("gone"), &link).unwrap();
+        let ended = lock(&servers, &link, &[]);
+        ended.expect_code(64);
+        ended.expect_stderr("it is a symbolic link to a file that is not there");
+        ended.expect_not_in_stderr("redlock unlock");
+        ended.expect_not_in_stderr("private key");
+    }
+    let ended = lock(&servers, directory.path(), &[]);
+    ended.expect_stderr("it is a folder");
+    assert_eq!(servers.key_count(), 0);
+}
+
+#[test]
 fn a_lease_file_that_was_reformatted_is_whole_when_the_lease_is_extended() {
     let servers = Servers::start(3);
     let (_directory, file) = place();
@@ -354,7 +431,7 @@ fn no_lock_is_taken_if_its_file_cannot_be_made() {
     fs::write(&file, "of another").unwrap();
     let ended = lock(&servers, &file, &[]);
     ended.expect_code(64);
-    ended.expect_stderr("it exists: another process may use it now");
+    ended.expect_stderr("it exists, and is cut off, or was not written by redlock lock");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
     let missing = directory.path().join("missing").join("lease");
     lock(&servers, &missing, &[]).expect_code(64);
@@ -392,7 +469,7 @@ fn a_process_that_is_killed_while_it_waits_leaves_no_file() {
     holder.end();
     let ended = late.end();
     ended.expect_code(64);
-    ended.expect_stderr("it exists: another process may use it now");
+    ended.expect_stderr("it exists, and is cut off, or was not written by redlock lock");
     ended.expect_stderr("the lock was released");
     assert_eq!(fs::read_to_string(&file).unwrap(), "of another");
     fs::remove_file(&file).unwrap();
