@@ -7,13 +7,15 @@ use crate::fold::{columns, fold};
 /// Folds the lines and colours the states, if stdout is a terminal the environment does not forbid colours (no-color.org), and the
 /// terminal is no dumb one.
 pub(crate) fn states(told: &str) -> String {
-    let told = fold(told, columns(std::io::stdout()));
+    let columns = columns(std::io::stdout());
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_forbidden = is_set("NO_COLOR") || is_dumb();
     if is_forbidden || !std::io::stdout().is_terminal() {
-        return told;
+        return fold(told, columns);
     }
-    told.lines().map(|line| painted(line) + "\n").collect()
+    told.lines()
+        .map(|line| painted(line, columns) + "\n")
+        .collect()
 }
 
 /// Whether the terminal understands no escapes.
@@ -30,24 +32,48 @@ const STATES: [(&str, &str); 5] = [
     ("foreign", "31"),
 ];
 
-fn painted(line: &str) -> String {
-    // A client that waits, or the rest of a line.
+/// Folds a line, and paints its state.
+fn painted(line: &str, columns: Option<usize>) -> String {
+    let folded = fold(line, columns);
+    let Some((state, colour, before)) = state(line) else {
+        return folded;
+    };
+    // A fold changes only blanks.
+    let is_blank = |letter: char| matches!(letter, ' ' | '\n');
+    let letters = before.chars().filter(|letter| !is_blank(*letter)).count();
+    let mut indices = folded
+        .char_indices()
+        .filter(|(_, letter)| !is_blank(*letter));
+    let start = indices.nth(letters).map(|(start, _)| start);
+    let Some((start, rest)) = start.and_then(|start| folded.split_at_checked(start)) else {
+        return folded;
+    };
+    let rest = rest.strip_prefix(state).unwrap_or_default();
+    format!("{start}\x1b[{colour}m{state}\x1b[0m{rest}")
+}
+
+/// The state in a line, its colour, and what is before it.
+fn state(line: &str) -> Option<(&'static str, &'static str, &str)> {
+    // A client that waits.
     if line.starts_with(' ') {
-        return line.to_owned();
+        return None;
     }
     for (state, colour) in STATES {
-        for before in ["  ", ": "] {
-            let word = format!("{before}{state}");
-            let Some((start, rest)) = line.split_once(&word) else {
+        for separator in ["  ", ": "] {
+            let Some((before, rest)) = line.split_once(&format!("{separator}{state}")) else {
                 continue;
             };
             // The first of them only, and no part of a longer word.
-            if !start.contains("  ") && !rest.starts_with(|next: char| next.is_alphanumeric()) {
-                return format!("{start}{before}\x1b[{colour}m{state}\x1b[0m{rest}");
+            if !before.contains("  ") && !rest.starts_with(|next: char| next.is_alphanumeric()) {
+                return Some((
+                    state,
+                    colour,
+                    line.split_at(before.len() + separator.len()).0,
+                ));
             }
         }
     }
-    line.to_owned()
+    None
 }
 
 #[cfg(test)]
@@ -66,7 +92,23 @@ mod tests {
             ("a: freedom", "a: freedom"),
             ("    free in at most 9.4 s", "    free in at most 9.4 s"),
         ] {
-            assert_eq!(painted(line), painted_line);
+            assert_eq!(painted(line, None), painted_line);
+        }
+    }
+
+    #[test]
+    fn a_state_that_begins_the_rest_of_a_line_is_painted() {
+        for (line, painted_line) in [
+            (
+                "倉庫-7: held by a",
+                "倉庫-7:\n    \x1b[33mheld\x1b[0m\n    by a",
+            ),
+            (
+                "10.0.0.1:6379  held     eb58e2e2..",
+                "10.0.0.1:6379\n    \x1b[33mheld\x1b[0m\n    eb58e2e2..",
+            ),
+        ] {
+            assert_eq!(painted(line, Some(10)), painted_line);
         }
     }
 }

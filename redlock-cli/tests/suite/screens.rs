@@ -18,6 +18,16 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/terminal.md");
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[test]
+fn a_state_that_begins_the_rest_of_a_line_is_painted() {
+    let servers = Servers::start(3);
+    let key = "k".repeat(58);
+    let line = format!("stty cols 60; exec $REDLOCK inspect {key}");
+    let terminal = Terminal::start_shell(&servers, &line);
+    terminal.expect(&format!("{key}:\r\n    \x1b[32mfree\x1b[0m"));
+    terminal.end();
+}
+
+#[test]
 fn the_docs_show_what_stands_on_a_terminal() {
     let servers = Servers::start(3);
     let options = ["--ttl=60s", "--owner=web-1:4711"];
