@@ -20,6 +20,8 @@ mod duration;
 mod echo;
 mod exit;
 mod file;
+#[cfg(unix)]
+mod first_process;
 mod fold;
 mod init;
 mod inspect;
@@ -94,6 +96,18 @@ enum Command {
     DieWith(run::TetherArguments),
 }
 
+#[cfg(unix)]
+impl Command {
+    /// Whether the command catches signals by itself, or becomes another program.
+    const fn catches_signals(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if matches!(self, Self::DieWith(_)) {
+            return true;
+        }
+        matches!(self, Self::Run(_) | Self::Lock(_))
+    }
+}
+
 fn main() -> ExitCode {
     let parsed = command().try_get_matches();
     let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
@@ -121,6 +135,10 @@ fn command() -> clap::Command {
 }
 
 fn dispatch(arguments: Arguments) -> ExitCode {
+    #[cfg(unix)]
+    if !arguments.command.catches_signals() {
+        first_process::end_on_signals();
+    }
     match arguments.command {
         #[cfg(unix)]
         Command::Run(arguments) => run::run(arguments),

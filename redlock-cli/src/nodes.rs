@@ -64,7 +64,7 @@ impl NodeArguments {
         if urls.is_empty() {
             let is_below_run = env::var_os("REDLOCK_TOKEN").is_some();
             return Err(if is_below_run && env::var_os("REDLOCK_NODES").is_none() {
-                "no node: redlock run removes REDLOCK_NODES from the environment of its command: give it --keep-env, or name the nodes \
+                "no node: redlock run passes no --node on to its command, and REDLOCK_NODES only with --keep-env: name the nodes with --node, \
                  in a --nodes-file or in REDLOCK_NODES_FILE"
             } else {
                 "no node: name each node with --node, or all of them in REDLOCK_NODES or in a --nodes-file"

@@ -34,6 +34,7 @@ use journal::Event;
 pub(crate) use journal::{Form, Journal};
 use owner_record::OwnerRecord;
 use signals::Signals;
+pub(crate) use signals::is_ignored;
 use supervisor::{End, supervise};
 #[cfg(target_os = "linux")]
 pub(crate) use tether::{Arguments as TetherArguments, tethered};
@@ -465,7 +466,7 @@ fn not_acquired(error: &AcquireError, plan: &Plan) -> Failure {
             code: exit::USAGE,
         },
         error => Failure {
-            why: format!("{waited}{error}{}; {}", not_run(plan), advice(error, plan)),
+            why: format!("{waited}{error}{}{}", not_run(plan), advice(error, plan)),
             code: exit::UNREACHABLE,
         },
     }
@@ -481,18 +482,15 @@ fn not_run(plan: &Plan) -> &'static str {
 }
 
 /// What to do about nodes that gave no vote.
-fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
-    let is_away = |failure: &NodeError| match failure.failure() {
-        NodeFailure::TimedOut(_) => true,
-        NodeFailure::Transport(TransportError::Rejected(_) | TransportError::LoginRefused(_)) => {
-            false
-        }
-        NodeFailure::Transport(_) => true,
-        _ => false,
-    };
+fn advice(error: &AcquireError, plan: &Plan) -> String {
+    let advice = advice_in_words(error, plan);
+    advice.map_or_else(String::new, |advice| format!("; {advice}"))
+}
+
+fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
     let failures = || wait::failures(error);
     let is_held_for_longer = plan.min_hold.is_some_and(|hold| hold > plan.options.ttl());
-    if failures().any(wait::is_too_long) {
+    Some(if failures().any(wait::is_too_long) {
         if is_held_for_longer {
             "--min-hold counts as a TTL for the nodes: use a shorter one"
         } else {
@@ -504,8 +502,59 @@ fn advice(error: &AcquireError, plan: &Plan) -> &'static str {
         "the clocks of these nodes were set back, or run behind: wait until they have passed the last fence, which redlock inspect shows"
     } else if failures().any(is_of_a_value) {
         "redlock inspect shows the node where the value of a key was not written by a client of the lock"
+    } else if failures().any(is_of_open_files) {
+        "raise the limit of open files of this process (ulimit -n)"
+    } else if failures().all(|failure| is_away(failure) || is_unfit(failure)) {
+        return None;
     } else {
         "redlock doctor says what each node needs"
+    })
+}
+
+/// Whether the node has not answered.
+fn is_away(failure: &NodeError) -> bool {
+    match failure.failure() {
+        NodeFailure::TimedOut(_) => true,
+        NodeFailure::Transport(error) => match error {
+            TransportError::Unreachable(why) => !is_answer(why) && !is_of_open_files(failure),
+            TransportError::NotConnected(_)
+            | TransportError::TooFar { .. }
+            | TransportError::Disconnected
+            | TransportError::Silent(_)
+            | TransportError::Overloaded => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether the node, or what is in its place, has answered to the connect in a way that is no matter of its settings.
+fn is_unfit(failure: &NodeError) -> bool {
+    match failure.failure() {
+        NodeFailure::Transport(error) => match error {
+            TransportError::Unreachable(why) => is_answer(why),
+            TransportError::Flooded | TransportError::Protocol(_) | TransportError::Unexpected => {
+                true
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether these are the words of a node, which begin with a code in capitals, and not of a system or a network.
+fn is_answer(words: &str) -> bool {
+    let code = words.split(' ').next().unwrap_or_default();
+    code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// Whether no connection could be made because this process has too many files open.
+fn is_of_open_files(failure: &NodeError) -> bool {
+    match failure.failure() {
+        NodeFailure::Transport(TransportError::Unreachable(why)) => {
+            why.contains("Too many open files")
+        }
+        _ => false,
     }
 }
 

@@ -14,6 +14,8 @@ use redlock_std::{Options, OptionsError};
 
 use super::deadline::Deadline;
 use super::journal::Form;
+#[cfg(target_os = "linux")]
+use super::tether::PROGRAM as TETHER;
 use crate::lease_file::LeaseFile;
 use crate::lock_options::{LockOptions, MIN_TTL};
 use crate::nodes::{NodeArguments, Urls};
@@ -185,6 +187,14 @@ impl Arguments {
             })?;
         }
         let kill_after = self.kill_after(&options)?;
+        #[cfg(target_os = "linux")]
+        if self.die_with_parent
+            && let Err(error) = std::fs::symlink_metadata(TETHER)
+        {
+            return Err(format!(
+                "--die-with-parent needs /proc of the system: {TETHER}: {error}"
+            ));
+        }
         let nodes = self.nodes.urls()?;
         let key = match (&file, self.key) {
             (Some(file), _) => {

@@ -37,16 +37,15 @@ impl Signals {
     /// Catches the signals: from now on they do not end this process.
     pub(crate) fn catch() -> io::Result<Self> {
         let children = unix::signal(SignalKind::child())?;
-        let ignored = ignored();
         let mut streams = Vec::new();
         for signal in Self::CAUGHT {
-            if ignored & (1 << (signal.as_raw() - 1)) == 0 {
+            if !is_ignored(signal.as_raw()) {
                 let kind = SignalKind::from_raw(signal.as_raw());
                 streams.push((signal, unix::signal(kind)?));
             }
         }
         let stops = [Signal::TTIN, Signal::TTOU].into_iter();
-        let stops = stops.filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let stops = stops.filter(|signal| !is_ignored(signal.as_raw()));
         let stops = stops.map(|signal| unix::signal(SignalKind::from_raw(signal.as_raw())));
         Ok(Self {
             streams,
@@ -73,7 +72,7 @@ impl Signals {
 /// reach it while the lock is held. The command has the default. Needs a runtime, and lasts as long as this process.
 pub(crate) fn survive_file_size_limit() -> io::Result<()> {
     let signal = Signal::XFSZ.as_raw();
-    if ignored() & (1 << (signal - 1)) == 0 {
+    if !is_ignored(signal) {
         drop(unix::signal(SignalKind::from_raw(signal))?);
     }
     Ok(())
@@ -105,11 +104,11 @@ pub(crate) fn name(number: i32) -> String {
     )
 }
 
-/// The ignored signals, one bit for each. Zero if the system does not tell.
-fn ignored() -> u64 {
+/// Whether this process ignores the signal. `false` if the system does not tell.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
     let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }

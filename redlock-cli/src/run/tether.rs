@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+/// This program, even if an upgrade has replaced its file since.
+pub(crate) const PROGRAM: &str = "/proc/self/exe";
+
 /// Starts a command that is tied to this process.
 #[derive(Debug)]
 pub(crate) struct Tether {
@@ -48,8 +51,7 @@ impl Tether {
 
     /// The program and the first arguments.
     pub(crate) fn start(&self) -> Command {
-        // This program, even if an upgrade has replaced its file since.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(PROGRAM);
         let parent = std::process::id().to_string();
         command
             .arg0("redlock")

@@ -88,6 +88,21 @@ pub(crate) fn run(servers: &Servers, options: &[&str], key: &str, script: &str) 
     command
 }
 
+/// `inner` in namespaces of its own, with these options of `unshare` and these nodes.
+pub(crate) fn unshare(options: &[&str], inner: &Command, servers: &Servers) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user"])
+        .args(options)
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    command
+}
+
+/// The options for a command that is the first process.
+pub(crate) const FIRST: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+
 /// A running command. Dropped, it is told to end, and its child with it.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -210,6 +225,18 @@ impl Drop for Process {
 }
 
 impl Ended {
+    /// Whether this machine gives no namespaces. Then it says so.
+    pub(crate) fn is_without_namespaces(&self) -> bool {
+        let is_without = self.stderr.starts_with("unshare: ");
+        if is_without {
+            println!(
+                "not tested, because this machine gives no namespaces: {}",
+                self.stderr
+            );
+        }
+        is_without
+    }
+
     #[track_caller]
     pub(crate) fn expect_code(&self, code: i32) {
         assert_eq!(self.code, Some(code), "{self:#?}");

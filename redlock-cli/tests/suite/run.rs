@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Server, Servers};
 use tempfile::tempdir;
 
-use crate::process::{Process, be_patient, end_of, eventually, expect_no_keys, redlock, run};
+use crate::process::{
+    FIRST, Process, be_patient, end_of, eventually, expect_no_keys, redlock, run, unshare,
+};
 use crate::server::{guard, now_ms, set, unvouched, user_of};
 
 #[test]
@@ -336,6 +338,39 @@ fn what_to_do_about_nodes_without_a_vote_fits_the_reason() {
 }
 
 #[test]
+fn nodes_that_have_answered_are_not_said_to_be_down_and_neither_is_it_for_a_fault_of_this_host() {
+    let servers = Servers::start(3);
+    let of_database = servers.urls().join("/99,") + "/99";
+    let mut command = run(&servers, &["--no-wait"], "k", "echo ran");
+    command.env("REDLOCK_NODES", of_database);
+    let ended = end_of(command);
+    ended.expect_code(69);
+    ended.expect_stderr("DB index is out of range");
+    ended.expect_not_in_stderr("check whether these nodes are up");
+
+    let inner = run(&servers, &["--no-wait"], "k", "echo ran");
+    let mut limited = Command::new("bash");
+    limited
+        // Enough for the runtime, and not for a connection to a majority.
+        .args(["-c", "ulimit -n 9; exec \"$0\" \"$@\""])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let ended = end_of(limited);
+    ended.expect_code(69);
+    ended.expect_stderr("Too many open files");
+    ended.expect_stderr("raise the limit of open files of this process (ulimit -n)");
+    ended.expect_not_in_stderr("check whether these nodes are up");
+
+    let mut command = run(&servers, &["--no-wait"], "k", "echo ran");
+    command.env("REDLOCK_NODES", "redis+unix:///nowhere/redis.sock");
+    let ended = end_of(command);
+    ended.expect_code(69);
+    ended.expect_stderr("the socket does not exist");
+    ended.expect_not_in_stderr("refused");
+}
+
+#[test]
 fn what_to_do_about_a_fence_record_that_no_client_has_written_is_to_inspect_the_lock() {
     let servers = Servers::start(3);
     servers
@@ -398,14 +433,47 @@ fn the_urls_of_the_nodes_stay_with_redlock_unless_the_command_is_to_have_them() 
 }
 
 #[test]
-fn a_command_of_redlock_under_a_run_that_has_no_nodes_says_who_has_removed_them() {
+fn a_command_of_redlock_under_a_run_that_has_no_nodes_says_what_run_passes_on() {
     let servers = Servers::start(3);
     let script = format!("{} inspect dock-8", env!("CARGO_BIN_EXE_redlock"));
+    let told =
+        "redlock run passes no --node on to its command, and REDLOCK_NODES only with --keep-env";
     let ended = end_of(run(&servers, &[], "dock-7", &script));
     ended.expect_code(64);
-    ended.expect_stderr("redlock run removes REDLOCK_NODES");
-    ended.expect_stderr("--keep-env");
+    ended.expect_stderr(told);
     end_of(run(&servers, &["--keep-env"], "dock-7", &script)).expect_code(0);
+    // It was never set.
+    let nodes = servers.urls().join(",");
+    for options in [
+        &["--node", nodes.as_str()][..],
+        &["--node", &nodes, "--keep-env"],
+    ] {
+        let mut command = run(&servers, options, "dock-7", &script);
+        command.env_remove("REDLOCK_NODES");
+        let ended = end_of(command);
+        ended.expect_code(64);
+        ended.expect_stderr(told);
+        ended.expect_not_in_stderr("removes");
+    }
+}
+
+#[test]
+fn a_command_is_not_tied_to_its_parent_on_a_system_without_proc() {
+    let servers = Servers::start(3);
+    let inner = run(&servers, &["--die-with-parent"], "dock-7", "echo ran");
+    let mut hidden = Command::new("sh");
+    hidden
+        .args(["-c", "mount -t tmpfs none /proc && exec \"$0\" \"$@\""])
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    let ended = end_of(unshare(&["--mount"], &hidden, &servers));
+    if ended.is_without_namespaces() {
+        return;
+    }
+    ended.expect_code(64);
+    ended
+        .expect_stderr("--die-with-parent needs /proc of the system: /proc/self/exe: No such file");
+    assert_eq!(ended.stdout, "");
 }
 
 #[test]
@@ -438,24 +506,8 @@ fn expect_no_zombies(script: &str) {
         for i in $(seq 500); do [ \"$(zombies)\" = 0 ] && exit 5; sleep 0.02; done; exit 6"
     );
     let inner = run(&servers, &[], "dock-7", &script);
-    let mut command = Command::new("unshare");
-    command
-        .args([
-            "--user",
-            "--map-root-user",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-        ])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .env("REDLOCK_NODES", servers.urls().join(","));
-    let ended = end_of(command);
-    if ended.stderr.starts_with("unshare: ") {
-        println!(
-            "not tested, because this machine gives no namespaces: {}",
-            ended.stderr
-        );
+    let ended = end_of(unshare(&FIRST, &inner, &servers));
+    if ended.is_without_namespaces() {
         return;
     }
     ended.expect_code(5);

@@ -5,7 +5,9 @@ use std::process::Command;
 use redlock_tests::Servers;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{Process, end_of, eventually, expect_no_keys, has, run};
+use crate::process::{
+    FIRST, Process, end_of, eventually, expect_no_keys, has, redlock, run, unshare,
+};
 
 /// Those that are passed on, and their names in a shell.
 const FORWARDED: [(Signal, &str); 6] = [
@@ -258,4 +260,36 @@ fn a_command_that_suspends_itself_goes_on() {
     let ended = end_of(run(&servers, &[], "dock-7", "kill -TSTP $$; exit 6"));
     ended.expect_code(6);
     ended.expect_stderr("not suspended");
+}
+
+#[test]
+fn as_the_first_process_each_command_ends_on_a_signal() {
+    let servers = Servers::start(3);
+    for server in servers.iter() {
+        server.pause();
+    }
+    for words in [
+        &["inspect", "--watch", "--node-timeout=1m", "dock-7"][..],
+        &["wait", "--node-timeout=1m", "dock-7"],
+        &["doctor", "--node-timeout=1m"],
+        &["demo", "--seconds=60"],
+    ] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let mut process = Process::start(unshare(&FIRST, &redlock(words), &servers));
+            let outer = process.pid().as_raw_pid();
+            eventually(words.join(" "), || {
+                let inner = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"));
+                let inner = inner.unwrap_or_default();
+                let inner = inner.trim().parse().ok().and_then(Pid::from_raw);
+                // Before it is `redlock`, it is not heeded.
+                let _gone = inner.map(|inner| kill_process(inner, signal));
+                !process.is_running()
+            });
+            let ended = process.end();
+            if ended.is_without_namespaces() {
+                return;
+            }
+            ended.expect_code(128 + signal.as_raw());
+        }
+    }
 }

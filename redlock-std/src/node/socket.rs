@@ -1,5 +1,6 @@
 //! The stream of bytes to a node, with TLS if its address needs it.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use redis::RedisError;
@@ -44,7 +45,13 @@ impl Socket {
                 .await
                 .map(|stream| Self::Unix(Metered::new(stream, credit, Unit::Bytes))),
         };
-        socket.map_err(|error| TransportError::Unreachable(in_words(&error.into())))
+        socket.map_err(|error| {
+            TransportError::Unreachable(match (address.place(), error.kind()) {
+                #[cfg(unix)]
+                (Place::Unix(_), ErrorKind::NotFound) => "the socket does not exist".into(),
+                _ => in_words(&error.into()),
+            })
+        })
     }
 
     /// Does the TLS handshake if the address needs one.
