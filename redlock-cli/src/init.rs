@@ -65,15 +65,18 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The longest TTL that any client of these nodes uses; the same for all clients [default: 1m]
+    /// The longest TTL that any client of these nodes uses; the same for all clients [default: 1m; with --repair that of
+    /// the records]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     max_ttl: Option<Duration>,
 
-    /// How far the clock of a node may be from those of the other nodes; the same for all clients [default: 250ms]
+    /// How far the clock of a node may be from those of the other nodes; the same for all clients [default: 250ms;
+    /// with --repair that of the records]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     window: Option<Duration>,
 
-    /// By how much the clock of a node may be stepped back; the same for all clients [default: 1m]
+    /// By how much the clock of a node may be stepped back; the same for all clients [default: 1m; with --repair that of
+    /// the records]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     step_back: Option<Duration>,
 
@@ -82,19 +85,19 @@ pub(crate) struct Arguments {
     /// Correct records with the given settings stay as they are. A minority of the nodes may be away.
     ///
     /// It is safe while locks are held, if --max-ttl, --window and --step-back are at least those that the
-    /// clients have used. The records contain these settings. If all records are lost, no node knows them.
+    /// clients have used. The records contain these settings: what is not given is from the records, the longest
+    /// of all. If all records are lost, no node knows the settings, and what is not given has its default.
     ///
     /// If no node that answers has a record, run it again when the missing nodes are back, because they
     /// may have records with other settings.
     ///
     /// If a record has other settings than the new ones,
-    /// - the new settings must be given as options;
+    /// - at least one of the new settings must be given as an option;
     /// - all nodes must answer, because clients with the old settings can copy them from a node that was
     ///   left out;
-    /// - the quarantine and the --max-ttl of the new settings must be at least as long as those of each
-    ///   record, so that no old lease outlasts the time that clients wait. Give at least the --window and
-    ///   --step-back of the record with the longest quarantine, and the highest --max-ttl of all records. To
-    ///   make them shorter, stop all clients for the quarantine of these settings, and use --force.
+    /// - --max-ttl, --window and --step-back must each be at least the longest of all records, so that no old
+    ///   lease outlasts the time that clients wait, and no fence is lower than an old one. To make one of them
+    ///   shorter, stop all clients for the longest quarantine of the records, and use --force.
     #[arg(long, conflicts_with = "force", verbatim_doc_comment)]
     repair: bool,
 
@@ -137,11 +140,11 @@ impl Arguments {
         let fencing = fencing
             .with_max_ttl(max_ttl)
             .map_err(|error| format!("--max-ttl: {error}"))?;
+        let settings = Settings::of(fencing);
         Ok(Wanted {
-            settings: Settings::of(fencing),
-            are_given: [self.max_ttl, self.window, self.step_back]
-                .iter()
-                .any(Option::is_some),
+            max_ttl_ms: self.max_ttl.map(|_| settings.max_ttl_ms),
+            window_ms: self.window.map(|_| settings.window_ms),
+            step_back_ms: self.step_back.map(|_| settings.step_back_ms),
         })
     }
 }

@@ -494,7 +494,7 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
         if is_held_for_longer {
             "--min-hold counts as a TTL for the nodes: use a shorter one"
         } else {
-            "use a shorter --ttl, or give the nodes a longer --max-ttl with redlock init --repair"
+            "use a shorter --ttl, or give the nodes (redlock init --repair --max-ttl) and all fenced clients a longer --max-ttl"
         }
     } else if failures().all(is_away) {
         "check whether these nodes are up"

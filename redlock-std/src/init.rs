@@ -79,10 +79,7 @@ pub async fn init<U: AsRef<str>>(
         .map(|(index, url)| Address::parse(url.as_ref()).map_err(|error| error.of_url(index)));
     let nodes = Node::fleet(addresses, PATIENCE).map_err(InitError::Connect)?;
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-    let wanted = Wanted {
-        settings: Settings::of(fencing),
-        are_given: true,
-    };
+    let wanted = Wanted::all(Settings::of(fencing));
     let Setup {
         lines,
         notes,
@@ -154,12 +151,44 @@ pub enum Mode {
     Force,
 }
 
-/// The settings for the records.
+/// The settings for the records: those that the operator gave.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    pub settings: Settings,
-    /// Whether the operator gave any of them.
-    pub are_given: bool,
+    pub max_ttl_ms: Option<u64>,
+    pub window_ms: Option<u64>,
+    pub step_back_ms: Option<u64>,
+}
+
+impl Wanted {
+    const fn all(settings: Settings) -> Self {
+        Self {
+            max_ttl_ms: Some(settings.max_ttl_ms),
+            window_ms: Some(settings.window_ms),
+            step_back_ms: Some(settings.step_back_ms),
+        }
+    }
+
+    /// Those that were not given are from `others`.
+    fn or(self, others: Settings) -> Settings {
+        Settings {
+            max_ttl_ms: self.max_ttl_ms.unwrap_or(others.max_ttl_ms),
+            window_ms: self.window_ms.unwrap_or(others.window_ms),
+            step_back_ms: self.step_back_ms.unwrap_or(others.step_back_ms),
+        }
+    }
+
+    fn given(self) -> usize {
+        let all = [self.max_ttl_ms, self.window_ms, self.step_back_ms];
+        all.iter().flatten().count()
+    }
+
+    fn are_given(self) -> bool {
+        self.given() > 0
+    }
+
+    fn are_all_given(self) -> bool {
+        self.given() == 3
+    }
 }
 
 /// What was done.
@@ -186,12 +215,18 @@ pub enum State {
 /// Reads the state of every node before it writes to any.
 pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-    let looks = look(&nodes, wanted.settings, mode).await;
+    let defaults = wanted.or(Settings::of(Fencing::default()));
+    let looks = look(&nodes, defaults, mode).await;
+    // A repair keeps what nobody asked to change: with another window or step back, the clients of the fleet would have no vote.
+    let settings = match mode {
+        Mode::Repair => plan::least(&looks).map_or(defaults, |least| wanted.or(least)),
+        Mode::Start | Mode::Force => defaults,
+    };
     let quarantines = looks.iter().flatten();
     let quarantine_left = quarantines
         .filter_map(|site| site.there().quarantine_left())
         .max();
-    match Plan::new(&names, &looks, wanted, mode) {
+    match Plan::new(&names, &looks, settings, wanted, mode) {
         Plan::Refuse { lines, advice } => Setup {
             lines,
             notes: vec![format!("nothing was written on any node{advice}")],
@@ -202,8 +237,8 @@ pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
             quarantine,
             follow_up,
         } => {
-            let mut outcomes = write(looks, steps, wanted.settings, quarantine, mode).await;
-            read_back(&nodes, &mut outcomes, wanted.settings).await;
+            let mut outcomes = write(looks, steps, settings, quarantine, mode).await;
+            read_back(&nodes, &mut outcomes, settings).await;
             let failure = failure(&names, &outcomes, mode);
             let state = match (&failure, quarantine_left) {
                 (Some(_), _) => State::Failed,

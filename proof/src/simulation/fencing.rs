@@ -133,7 +133,7 @@ impl Fencing {
     }
 
     /// The rules of the fleet before an operator changes them to these. `redlock init --repair` refuses a change to a shorter
-    /// quarantine or a shorter `max_ttl`.
+    /// quarantine or a shorter `max_ttl`, which this never is, and to a shorter window or step back, which this may be.
     pub(crate) fn before(self, chance: &mut Chance, broken: Option<Assumption>) -> Self {
         let ttl = self.max_ttl / 2;
         // So short a quarantine that leases with the later rules outlive it, if the margin for clocks leaves anything of it.

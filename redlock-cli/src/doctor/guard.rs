@@ -73,14 +73,6 @@ impl Records {
             are_all: all.iter().all(|examination| examination.seen.is_ok()),
         }
     }
-
-    /// The settings that clients may write, if there are any.
-    const fn agreed(self) -> Option<Settings> {
-        match self.recovery {
-            Recovery::Clients(settings) => Some(settings),
-            _ => None,
-        }
-    }
 }
 
 /// The guard record of the node as clients of fenced locks see it.
@@ -248,29 +240,24 @@ fn cure(records: Records, sight: Sight) -> String {
 }
 
 /// How to repair different settings, as a part of a sentence. For this, `redlock init --repair` needs all nodes, and
-/// refuses settings with a shorter quarantine or a lower max TTL than those of a record.
+/// refuses a max TTL, window or step back that is shorter than that of a record.
 fn repair(records: Records) -> String {
     let back = if records.are_all {
         ""
     } else {
         "bring all nodes back, "
     };
-    let Some(agreed) = records.agreed() else {
+    let Some(least) = records.least else {
         return format!("{back}give all clients the same settings, then run {REPAIR}");
     };
-    let is_refused = |least: &Settings| {
-        agreed.quarantine() < least.quarantine() || agreed.max_ttl_ms < least.max_ttl_ms
-    };
-    let (which, settings) = match records.least.filter(is_refused) {
-        Some(least) => (
-            "settings with the longest quarantine and the highest max TTL",
-            least,
-        ),
-        None => ("the same settings", agreed),
+    let which = if records.recovery == Recovery::Clients(least) {
+        "the same settings"
+    } else {
+        "the longest max TTL, window and step back of all records"
     };
     format!(
         "{back}give all clients {which}, then run {REPAIR} {}",
-        settings.arguments()
+        least.arguments()
     )
 }
 

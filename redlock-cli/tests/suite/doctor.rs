@@ -975,7 +975,8 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
     let message = report.message(&servers[2], "guard");
     assert!(message.ends_with("no client may restore it: run redlock init --repair"));
     let message = report.fleet("guard")["message"].as_str().unwrap();
-    let advice = "give all clients the same settings, then run redlock init --repair";
+    let advice = "give all clients the longest max TTL, window and step back of all records, then run redlock init --repair \
+                  --max-ttl=2m --window=250ms --step-back=1m";
     assert!(message.ends_with(advice), "{message}");
 
     // With a quorum, it is known which.
@@ -983,40 +984,61 @@ fn two_sets_of_rules_of_which_none_has_a_quorum_are_for_an_operator_to_repair() 
     let report = Report::of(&servers.urls(), &[]);
     report.expect_bad(&servers, &[(1, "guard")], &["guard"]);
     // The others would cut the quarantine, which a repair refuses.
-    let advice = "redlock init --repair --max-ttl=2m --window=250ms --step-back=1m";
+    let advice = "give all clients the longest max TTL, window and step back of all records, then run redlock init --repair \
+                  --max-ttl=2m --window=250ms --step-back=1m";
     let message = report.message(&servers[1], "guard");
     assert!(message.ends_with(advice), "{message}");
     guard(&servers[1], 0, "1000:250:500");
     let report = Report::of(&servers.urls(), &[]);
-    let advice = "redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
+    let advice = "give all clients the same settings, then run redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
     let message = report.message(&servers[1], "guard");
     assert!(message.ends_with(advice), "{message}");
 }
 
+/// For records on three nodes, in all orders.
 #[test]
-fn the_repair_that_doctor_names_is_not_refused() {
-    for (usual, other) in [
-        (SETTINGS, "120000:250:60000"),
-        (SETTINGS, "1000:250:500"),
-        (SETTINGS, "60000:500:60000"),
-        // The highest max TTL is not in the record with the longest quarantine.
-        ("50000:250:10000", "10000:250:120000"),
-        ("10000:250:120000", "50000:250:10000"),
-    ] {
-        let servers = healthy(3);
-        for (server, settings) in servers.iter().zip([usual, other, usual]) {
-            guard(server, 0, settings);
+fn the_repair_that_doctor_names_is_not_refused_and_shortens_no_setting() {
+    /// Of each two, neither has all that is longest; the last two have the same quarantine.
+    const ALL: [[u64; 3]; 4] = [
+        [60_000, 10_000, 1_000],
+        [50_000, 250, 100_000],
+        [10_000, 250, 60_000],
+        [10_000, 1_000, 57_000],
+    ];
+    let repair = |servers: &Servers, records: [[u64; 3]; 3]| {
+        for (server, [max_ttl, window, step_back]) in servers.iter().zip(records) {
+            guard(server, 0, &format!("{max_ttl}:{window}:{step_back}"));
         }
         let report = Report::of(&servers.urls(), &[]);
-        let message = report.message(&servers[1], "guard");
+        let message = report.fleet("guard")["message"].as_str().unwrap();
         let (_, repair) = message.split_once("then run redlock ").unwrap();
         let mut command = redlock(&repair.split(' ').collect::<Vec<_>>());
+        be_patient(&mut command, &[]);
         command.env("REDLOCK_NODES", servers.urls().join(","));
-        let ended = end_of(command);
-        ended.expect_code(0);
-        let report = Report::of(&servers.urls(), &[]);
-        assert_eq!(report.fleet("guard")["verdict"], "ok");
-    }
+        end_of(command).expect_code(0);
+        // Max TTL, window and step back.
+        let longest = [0, 1, 2].map(|field| records.iter().map(|record| record[field]).max());
+        let longest = longest.map(Option::unwrap).map(|ms| ms.to_string());
+        for server in &servers[..] {
+            let record = record(server).unwrap();
+            let fields: Vec<_> = record.split(':').skip(2).take(3).collect();
+            assert_eq!(fields, longest, "{records:?}: {repair}");
+        }
+    };
+    // Most of its time, `doctor` waits.
+    thread::scope(|threads| {
+        for first in ALL {
+            threads.spawn(move || {
+                let servers = healthy(3);
+                let rest = ALL
+                    .into_iter()
+                    .flat_map(|two| ALL.map(|three| [two, three]));
+                for [two, three] in rest.filter(|rest| *rest != [first, first]) {
+                    repair(&servers, [first, two, three]);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -1058,8 +1080,8 @@ fn a_repair_of_two_sets_of_rules_waits_for_the_nodes_that_are_away() {
     servers[2].kill();
     let report = Report::of(&servers.urls(), &[]);
     let message = report.fleet("guard")["message"].as_str().unwrap();
-    let advice =
-        "bring all nodes back, give all clients the same settings, then run redlock init --repair";
+    let advice = "bring all nodes back, give all clients the longest max TTL, window and step back of all records, then run \
+                  redlock init --repair --max-ttl=1m --window=250ms --step-back=1m";
     assert!(message.ends_with(advice), "{message}");
 }
 

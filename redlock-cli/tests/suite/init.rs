@@ -421,7 +421,7 @@ fn a_repair_that_would_shorten_the_quarantine_is_refused() {
         ),
         (
             "1000:250:500000",
-            "--max-ttl=1m",
+            "--step-back=1m",
             "--max-ttl=1m --window=250ms --step-back=8m20s",
         ),
         (
@@ -467,6 +467,97 @@ fn a_repair_does_not_narrow_the_window_although_the_quarantine_is_longer() {
         let why = "refused: has a record with a longer window or step back (max TTL 1m";
         assert_told(&ended, &servers[1], why);
         ended.expect_stderr("give at least --max-ttl=1m --window=250ms --step-back=1m; or stop");
+    }
+}
+
+/// That of a majority may be longer than that of the record with the longest quarantine.
+#[test]
+fn a_repair_of_records_that_differ_shortens_none_of_their_settings() {
+    let servers = unvouched(3);
+    guard(&servers[0], 0, "60000:250:100000");
+    for server in &servers[1..] {
+        guard(server, 0, "60000:10000:1000");
+    }
+    let longest = [
+        "--repair",
+        "--max-ttl=1m",
+        "--window=250ms",
+        "--step-back=1m40s",
+    ];
+    let ended = expect_no_write(&servers.urls(), &servers, &longest);
+    let why = "refused: has a record with a longer window or step back (max TTL 1m, window 10s";
+    assert_told(&ended, &servers[1], why);
+    let least = "--max-ttl=1m --window=10s --step-back=1m40s";
+    // The longest quarantine of a record, not that of the settings together.
+    let stopped = format!("give at least {least}; or stop all clients for 1 min 42 s, and ");
+    ended.expect_stderr(&stopped);
+    // What it names if no settings are given is not refused.
+    let ended = expect_no_write(&servers.urls(), &servers, &["--repair"]);
+    let why = "refused: the records have different settings (max TTL 1m, window 10s";
+    assert_told(&ended, &servers[1], why);
+    ended.expect_stderr(&format!(
+        "give all clients the same settings, then run redlock init --repair {least}; if a node"
+    ));
+    repair(&servers.urls(), &least.split(' ').collect::<Vec<_>>());
+    for server in &servers[..] {
+        expect_quarantine(server, "60000:10000:100000", 141_000);
+    }
+}
+
+#[test]
+fn a_repair_keeps_the_settings_of_the_records_that_are_not_given() {
+    let servers = unvouched(3);
+    for server in &servers[..] {
+        guard(server, 0, "1000:100:0");
+    }
+    let ended = repair(&servers.urls(), &["--max-ttl=2s"]);
+    for server in &servers[..] {
+        expect_quarantine(server, "2000:100:0", 3_400);
+    }
+    let all = "--max-ttl=2s --window=100ms --step-back=0s";
+    let told = format!("give all fenced clients {all}: what was not given is from the records\n");
+    ended.expect_stderr(&told);
+    // Clients that have the window of before have a vote again.
+    let options: Vec<_> = all.split(' ').chain(["--fenced", "--ttl=1s"]).collect();
+    let fenced = |wait| {
+        let options = [&options[..], &[wait]].concat();
+        end_of(run(&servers, &options, "dock-7", "exit 7")).code
+    };
+    assert_eq!(fenced("--wait=25s"), Some(7));
+
+    // The longest of all records; all of them are known only if all nodes answer.
+    guard(&servers[1], 0, "2000:150:0");
+    guard_of_another_run(&servers[2], "1000:100:500");
+    repair(&servers.urls(), &["--max-ttl=3s"]);
+    for server in &servers[..] {
+        expect_quarantine(server, "3000:150:500", 4_600);
+    }
+}
+
+#[test]
+fn a_repair_without_settings_takes_those_on_which_the_records_agree() {
+    let mut servers = unvouched(3);
+    guard_of_another_run(&servers[0], SHORT);
+    write_guard(&servers[1], "a note");
+    servers[2].kill();
+    let ended = repair(&servers.urls(), &[]);
+    for server in &servers[..2] {
+        expect_quarantine(server, SHORT, 4_000);
+    }
+    // They are not changed, so the clients have them.
+    ended.expect_not_in_stderr("fenced clients");
+}
+
+#[test]
+fn a_repair_never_takes_settings_from_a_record_that_no_client_can_have() {
+    let servers = unvouched(3);
+    // Of two days, which is more than any window.
+    guard(&servers[1], 0, "60000:172800000:60000");
+    for options in [&["--repair"][..], &["--repair", "--max-ttl=2m"]] {
+        let ended = expect_no_write(&servers.urls(), &servers, options);
+        let why = "refused: has a record (max TTL 1m, window 2days, step back 1m)";
+        assert_told(&ended, &servers[1], why);
+        ended.expect_stderr("take nodes down whose settings no client has");
     }
 }
 

@@ -776,7 +776,7 @@ fn a_ttl_or_min_hold_that_the_guard_records_do_not_allow_ends_the_wait_at_once()
         ),
         (
             "--ttl=10h",
-            "use a shorter --ttl, or give the nodes a longer --max-ttl with redlock init --repair",
+            "use a shorter --ttl, or give the nodes (redlock init --repair --max-ttl) and all fenced clients a longer --max-ttl",
         ),
     ] {
         let ended = end_of(run(&servers, &[option], "dock-7", "echo ran"));

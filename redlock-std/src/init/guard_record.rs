@@ -174,15 +174,22 @@ impl Settings {
         Duration::from_millis(longest.saturating_add(windows).saturating_add(GRACE_MS))
     }
 
-    /// The least settings that may replace those of all `records`, because no old lease outlasts them: those of the record with
-    /// the longest quarantine, with the highest max TTL of all records. `None` if there are no records.
-    pub fn least(records: impl Iterator<Item = Self> + Clone) -> Option<Self> {
-        let longest = records.clone().max_by_key(Self::quarantine)?;
-        let max_ttl_ms = records.map(|record| record.max_ttl_ms).max()?;
-        Some(Self {
-            max_ttl_ms,
-            ..longest
+    /// The least settings that may replace those of all `records`, because no old lease and no old fence outlasts them: the longest
+    /// of each. `None` if there are no records.
+    pub fn least(records: impl Iterator<Item = Self>) -> Option<Self> {
+        records.reduce(|one, other| Self {
+            max_ttl_ms: one.max_ttl_ms.max(other.max_ttl_ms),
+            window_ms: one.window_ms.max(other.window_ms),
+            step_back_ms: one.step_back_ms.max(other.step_back_ms),
         })
+    }
+
+    /// Whether clients can have them.
+    pub fn are_possible(&self) -> bool {
+        let [max_ttl, window, step_back] =
+            [self.max_ttl_ms, self.window_ms, self.step_back_ms].map(Duration::from_millis);
+        let fencing = Fencing::new(window).and_then(|fencing| fencing.with_step_back(step_back));
+        fencing.is_ok_and(|fencing| fencing.with_max_ttl(max_ttl).is_ok())
     }
 
     /// The settings as arguments of `redlock init`.
@@ -295,6 +302,35 @@ mod tests {
         // A clock may be stepped back by more than the longest TTL.
         let record = GuardRecord::parse(b"ab12:0:1000:250:60000:ef56").unwrap();
         assert_eq!(record.settings.quarantine(), longest);
+    }
+
+    #[test]
+    fn the_least_settings_are_the_longest_of_each_in_any_order() {
+        let settings = |fields: &str| {
+            let record = format!("ab12:0:{fields}");
+            GuardRecord::parse(record.as_bytes()).unwrap().settings
+        };
+        // The one with the longest quarantine has neither the longest window nor the longest max TTL.
+        let records = ["60000:250:100000", "60000:10000:1000", "61000:1:0"].map(settings);
+        for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
+            let least = Settings::least(order.into_iter().map(|node| records[node])).unwrap();
+            assert_eq!(least.fields(), "61000:10000:100000");
+        }
+        assert_eq!(Settings::least(core::iter::empty()), None);
+    }
+
+    #[test]
+    fn clients_cannot_have_every_setting_of_a_record() {
+        for (fields, are_possible) in [
+            ("60000:250:0", true),
+            ("60000:0:60000", false),
+            ("60000:3600001:60000", false),
+            ("4294967295:250:60000", false),
+        ] {
+            let record = format!("ab12:0:{fields}");
+            let record = GuardRecord::parse(record.as_bytes()).unwrap();
+            assert_eq!(record.settings.are_possible(), are_possible, "{fields}");
+        }
     }
 
     #[test]

@@ -35,8 +35,14 @@ pub enum Step {
 pub type Look = Result<Site, Obstacle>;
 
 impl Plan {
-    pub fn new(names: &[String], looks: &[Look], wanted: Wanted, mode: Mode) -> Self {
-        let settings = wanted.settings;
+    /// Plans to write `settings`: those that are `wanted`, completed by the records or the defaults.
+    pub fn new(
+        names: &[String],
+        looks: &[Look],
+        settings: Settings,
+        wanted: Wanted,
+        mode: Mode,
+    ) -> Self {
         let faults = faults(names, looks, settings, mode);
         if faults.iter().any(Option::is_some) {
             let is_away = looks
@@ -60,7 +66,7 @@ impl Plan {
         }
         match mode {
             Mode::Start => Self::start(looks, settings),
-            Mode::Repair => Self::repair(names, looks, wanted),
+            Mode::Repair => Self::repair(names, looks, settings, wanted),
             Mode::Force => Self::write_all(looks, settings),
         }
     }
@@ -128,10 +134,9 @@ impl Plan {
     }
 
     /// Writes the records that are not right, with a quarantine.
-    fn repair(names: &[String], looks: &[Look], wanted: Wanted) -> Self {
-        let settings = wanted.settings;
+    fn repair(names: &[String], looks: &[Look], settings: Settings, wanted: Wanted) -> Self {
         let away = away(names, looks);
-        if let Some(refusal) = Self::refuse_change(looks, wanted, &away) {
+        if let Some(refusal) = Self::refuse_change(looks, settings, wanted, &away) {
             return refusal;
         }
         let step = |look: &Look| match look {
@@ -153,31 +158,51 @@ impl Plan {
                 away.join(", ")
             ),
         };
+        let is_change = records(looks).any(|record| record != settings);
+        let follow_up = if is_blind {
+            Some(format!("this was safe only if {AT_LEAST}{again}"))
+        } else if is_change && !wanted.are_all_given() {
+            Some(format!(
+                "give all fenced clients {}: what was not given is from the records",
+                settings.arguments()
+            ))
+        } else {
+            None
+        };
         Self::Proceed {
             steps: looks.iter().map(step).collect(),
             quarantine: settings.quarantine(),
-            follow_up: is_blind.then(|| format!("this was safe only if {AT_LEAST}{again}")),
+            follow_up,
         }
     }
 
     /// Refuses a repair that would change the settings of the fleet in a way that is not safe.
-    fn refuse_change(looks: &[Look], wanted: Wanted, away: &[&str]) -> Option<Self> {
-        let settings = wanted.settings;
-        let least = Settings::least(records(looks))?;
+    fn refuse_change(
+        looks: &[Look],
+        settings: Settings,
+        wanted: Wanted,
+        away: &[&str],
+    ) -> Option<Self> {
+        let least = least(looks)?;
+        // No client has written such a record.
+        if !settings.are_possible() {
+            let faults = record_faults(looks, "has a record", |_| true);
+            let advice = format!(
+                ": no client can have what was given with the rest from the records ({settings}); take nodes down whose settings \
+                 no client has; or stop all clients, and then run redlock init --force with their settings"
+            );
+            return Some(Self::refuse(looks, &faults, advice));
+        }
         if records(looks).all(|record| record == settings) {
             return None;
         }
-        if !wanted.are_given {
-            let faults = record_faults(looks, "has a record with other settings", |found| {
-                found != settings
-            });
+        if !wanted.are_given() {
+            let faults = record_faults(looks, "the records have different settings", |_| true);
             // One node may have a record that no client has written.
-            let on = |settings: &Settings| records(looks).filter(|it| it == settings).count();
-            let usual = records(looks).max_by_key(|it| (on(it), it.quarantine()))?;
             let advice = format!(
-                ": give the settings that the clients have, for example {REPAIR} {}; if a node has settings \
+                ": give all clients the same settings, then run {REPAIR} {}; if a node has settings \
                  that no client has, take it down first",
-                usual.arguments()
+                least.arguments()
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
@@ -199,50 +224,42 @@ impl Plan {
             );
             return Some(Self::refuse(looks, &faults, advice));
         }
+        let quarantines = records(looks).chain([settings]).map(|it| it.quarantine());
         let when_stopped = format!(
             "give at least {}; or stop all clients for {}, and then run redlock init --force {}",
             least.arguments(),
-            duration::in_words(least.quarantine()),
+            duration::in_words(quarantines.max().unwrap_or_default()),
             settings.arguments()
         );
-        // The next fenced acquire cuts every quarantine to that of its own settings.
-        let quarantine = settings.quarantine();
-        if quarantine < least.quarantine() {
-            let faults = record_faults(looks, "has a record with a longer quarantine", |found| {
-                found.quarantine() > quarantine
-            });
-            let advice = format!(
-                ": a lease of the old settings may outlast the quarantine of the new ones; {when_stopped}"
-            );
-            return Some(Self::refuse(looks, &faults, advice));
-        }
-        // A lease of the old settings is extended as long as window and step_back are the same.
-        if settings.max_ttl_ms < least.max_ttl_ms {
-            let faults = record_faults(looks, "has a record with a longer max TTL", |found| {
-                found.max_ttl_ms > settings.max_ttl_ms
-            });
-            let advice = format!(
-                ": a lease of the old settings may be extended for ever, and outlast the time that plain clients wait \
-                 for a restarted node; {when_stopped}"
-            );
-            return Some(Self::refuse(looks, &faults, advice));
-        }
-        // Fences that are as far ahead as these settings allow were given out.
-        let is_wider = |found: Settings| {
-            found.window_ms > settings.window_ms || found.step_back_ms > settings.step_back_ms
-        };
-        if is_wider(least) {
-            let faults = record_faults(
-                looks,
+        let reasons: [Reason<'_>; 3] = [
+            // The next fenced acquire cuts every quarantine to that of its own settings.
+            (
+                "has a record with a longer quarantine",
+                "a lease of the old settings may outlast the quarantine of the new ones",
+                &|found| found.quarantine() > settings.quarantine(),
+            ),
+            // A lease of the old settings is extended as long as window and step_back are the same.
+            (
+                "has a record with a longer max TTL",
+                "a lease of the old settings may be extended for ever, and outlast the time that plain clients wait \
+                 for a restarted node",
+                &|found| found.max_ttl_ms > settings.max_ttl_ms,
+            ),
+            // Fences that are as far ahead as these settings allow were given out.
+            (
                 "has a record with a longer window or step back",
-                is_wider,
-            );
-            let advice = format!(
-                ": if all clocks are set back, fences may be lower than those of the old settings; {when_stopped}"
-            );
-            return Some(Self::refuse(looks, &faults, advice));
-        }
-        None
+                "if all clocks are set back, fences may be lower than those of the old settings",
+                &|found| {
+                    found.window_ms > settings.window_ms
+                        || found.step_back_ms > settings.step_back_ms
+                },
+            ),
+        ];
+        reasons.into_iter().find_map(|(fault, why, is_fault)| {
+            let faults = record_faults(looks, fault, is_fault);
+            let is_refused = faults.iter().any(Option::is_some);
+            is_refused.then(|| Self::refuse(looks, &faults, format!(": {why}; {when_stopped}")))
+        })
     }
 
     fn refuse(looks: &[Look], faults: &[Option<String>], advice: String) -> Self {
@@ -260,6 +277,9 @@ impl Plan {
         }
     }
 }
+
+/// Why the record of a node forbids a change: in short, in full, and whether it does.
+type Reason<'a> = (&'a str, &'a str, &'a dyn Fn(Settings) -> bool);
 
 const REPAIR: &str = "redlock init --repair";
 
@@ -397,6 +417,11 @@ fn away<'a>(names: &'a [String], looks: &[Look]) -> Vec<&'a str> {
     let nodes = names.iter().zip(looks);
     let away = nodes.filter(|(_, look)| matches!(look, Err(Obstacle::Away(_))));
     away.map(|(name, _)| name.as_str()).collect()
+}
+
+/// The least settings that may replace those of all records. `None` if there are no records.
+pub fn least(looks: &[Look]) -> Option<Settings> {
+    Settings::least(records(looks))
 }
 
 /// The settings of all records, of any run and data set.
