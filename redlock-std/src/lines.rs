@@ -104,7 +104,10 @@ impl Lines {
         if !contended.has_room_for(hash, now) {
             return;
         }
-        let told = contended.keys.entry(hash).or_insert_with(|| Told::nothing(now));
+        let told = contended
+            .keys
+            .entry(hash)
+            .or_insert_with(|| Told::nothing(now));
         told.record(node, self.needed, now);
         self.has_keys.store(true, Ordering::Relaxed);
     }

@@ -119,7 +119,7 @@ async fn two_processes_compete_and_the_one_that_waits_is_called_when_the_other_r
 #[tokio::test(start_paused = true)]
 async fn tasks_of_one_handle_take_turns_and_leave_no_key() {
     let (nodes, redlock) = fleet();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..100 {
         let redlock = redlock.clone();
         tasks.spawn(async move {
@@ -164,7 +164,7 @@ async fn most_leases_while_another_handle_waits(end: End, latency: Duration) -> 
     };
     let many = Redlock::in_memory(&nodes, options).unwrap();
     let leases = Arc::new(AtomicU32::new(0));
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..8 {
         let (many, leases) = (many.clone(), Arc::clone(&leases));
         tasks.spawn(async move {
@@ -265,7 +265,7 @@ async fn fences_grow_and_a_key_that_is_too_long_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_on_many_threads_share_nodes_in_memory() {
     let (nodes, redlock) = fleet();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for number in 0..40 {
         let redlock = redlock.clone();
         tasks.spawn(async move {
@@ -326,7 +326,7 @@ async fn runs_per_period(options: Options) -> Vec<u32> {
         .iter()
         .for_each(|node| node.set_latency(Duration::from_millis(2)));
     let start = Instant::now();
-    let mut hosts = tokio::task::JoinSet::new();
+    let mut hosts = JoinSet::new();
     for host in 0..3 {
         // A host of its own: it shares nothing with the others but the nodes.
         let redlock = Redlock::in_memory(&nodes, options.wait(Duration::ZERO)).unwrap();
