@@ -431,7 +431,8 @@ impl Redlock {
 
     /// Returns whether each release was sent to its node, for a process that ends now: its commands arrive after its end. Nodes
     /// that were never connected are not counted, because they have no key of this process. A release may still be on its way to
-    /// another attempt, if a node could not execute it.
+    /// another attempt, if a node could not execute it. The last bytes of a release with a key of tens of kilobytes may still be in a
+    /// buffer of this process.
     #[cfg(feature = "probe")]
     #[must_use]
     pub fn has_sent_releases(&self) -> bool {
