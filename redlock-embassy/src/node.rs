@@ -251,7 +251,12 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Stage::Deny(denial) => Ok(Stage::Answered(Err(denial))),
             Stage::Push => {
+                self.process_replies();
                 reached?;
+                // The scripts may have to be loaded again.
+                if !self.link.is_open() {
+                    return Ok(Stage::Open);
+                }
                 self.push(given)
             }
             Stage::Await => {
@@ -331,6 +336,13 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 Some(Ok(())) => self.outbox.set_in_flight(command),
                 // A release that can never be sent must not block the other commands.
                 Some(Err(Failed)) if matches!(self.link.why(), TransportError::TooLong) => {
+                    // The release may fit without its place.
+                    #[cfg(feature = "queue")]
+                    if release.place.is_some() {
+                        warning!("{}: the line needs a larger TX", self.link.name());
+                        self.link.mail.refuse(self.clock.now());
+                        continue;
+                    }
                     self.outbox.remove_unsent_ahead_of(command);
                 }
                 Some(Err(Failed)) => return Err(Failed),
@@ -344,6 +356,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     fn push(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
         #[cfg(feature = "queue")]
         let command = &self.link.mail.at_node(command);
+        // Its release would take the place of one that is not answered, and whose acquire may have been granted.
+        if command.is_acquire() && self.outbox.is_full() && !self.link.is_answered() {
+            return Ok(Stage::Push);
+        }
         let Some(pushed) = self.link.push(command, &self.clock) else {
             // The round may stop waiting before there is room.
             self.outbox.store_unsent(command, self.called_at());

@@ -117,6 +117,11 @@ impl Outbox {
         }
     }
 
+    /// Whether another release would take the place of one of these.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.iter().all(|slot| slot.state != State::Empty)
+    }
+
     /// Whether there is a stored release that must be sent.
     #[cfg(feature = "queue")]
     pub(crate) fn has_unsent(&self) -> bool {

@@ -85,7 +85,7 @@ impl Redlock {
     /// - for the TLS handshake, the login and the scripts: the same time again, but over TLS at least 8 seconds. Each
     ///   time that the node accepts the connection but this timeout is exceeded, the timeout doubles, up to one minute.
     ///
-    /// If a host name has several addresses, the first one that answers is used.
+    /// If a host name has several addresses, the first one that accepts a connection is used, even if no node answers there.
     ///
     /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
     /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
@@ -586,8 +586,8 @@ impl Redlock {
     /// queued releases are sent. Returns how many releases are still unanswered: their keys may be left until they expire.
     ///
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
-    /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four
-    /// node timeouts, but at least for a second. Guards that still exist are not released by it. So the order of a shutdown is:
+    /// after a guard was dropped, its key is left. This waits until the nodes to which there is a connection have answered, at most
+    /// for four node timeouts or a second, whichever is longer: a node that hangs is waited for so long. Guards that still exist are not released by it. So the order of a shutdown is:
     ///
     /// 1. Take no new work.
     /// 2. Await the tasks that hold guards, or abort them and await their ends. This drops the guards.

@@ -168,7 +168,9 @@ fn a_lock_that_is_kept_for_a_while_is_said_to_be_released_also_without_an_owner(
         let document: Value = serde_json::from_str(&inspect(&servers, &["--json"])).unwrap();
         let nodes = document["nodes"].as_array().unwrap();
         assert_eq!(document["released"], true);
-        nodes.iter().all(|node| node["released"] == true)
+        // One that was connected too late has no key.
+        let mut held = nodes.iter().filter(|node| node["state"] == "held");
+        held.all(|node| node["released"] == true)
     });
     let told = inspect(&servers, &[]);
     assert_eq!(told.matches("released").count(), 1, "{told}");

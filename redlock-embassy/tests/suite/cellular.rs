@@ -1,7 +1,10 @@
 //! A device behind a modem: round trips of 300 ms, and a radio that takes 2 s to wake up, between real stacks.
 
 use core::time::Duration;
+use std::rc::Rc;
 
+use embassy_futures::select::select;
+use embassy_time::Timer;
 use redlock_core::Clock;
 use redlock_core::mock::SeededEntropy;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode, connect_quorum};
@@ -161,4 +164,30 @@ fn an_idle_day_costs_what_the_readme_says() {
     // Almost half of it are questions for the address of the host, which a link without Ethernet frames does not have.
     assert!((24_000..30_000).contains(&seldom), "{seldom}");
     assert_eq!(off, 0);
+}
+
+/// Each attempt queues its acquire and its release on the dead connection.
+#[test]
+fn a_lock_that_was_granted_just_before_an_outage_is_released_after_it_however_often_the_device_has_tried()
+ {
+    let (servers, mut lan) = lan::<NODES>();
+    lan.cable.delay(ms(15));
+    let options = Options::new(ms(60_000)).unwrap();
+    let mut lock = lock(&lan, options.node_timeout(ms(300)).unwrap(), quiet);
+    assert!(lan.run(connect_quorum(&mut lock)));
+    lan.idle(ms(500));
+    let cable = Rc::clone(&lan.cable);
+    let outage = async {
+        // The nodes have the commands by then, and the device has no answer.
+        Timer::after_millis(22).await;
+        cable.pull();
+        Timer::after_millis(8_000).await;
+    };
+    lan.run(select(lock.acquire("dock-7"), outage));
+    assert!(servers.iter().all(|server| server.token(KEY).is_some()));
+    lan.cable.plug_in();
+    let begun_at = lan.now_ms();
+    lan.run(lock.acquire("dock-7")).unwrap();
+    let taken = lan.now_ms() - begun_at;
+    assert!(taken < 10_000, "{taken} ms");
 }

@@ -268,6 +268,20 @@ fn a_command_that_fits_only_without_its_place_is_sent_without_it() {
     assert_eq!(world.run(short.execute(&leave(B))), Ok(Reply::Released));
 }
 
+#[test]
+fn a_stored_release_that_fits_only_without_its_place_is_sent_without_it() {
+    let (world, server) = start();
+    let mut short = TcpNode::<_, _, 160>::new(server.wire(), &world.clock).with_mailbox(mailbox());
+    assert_eq!(world.run(short.execute(&acquire(A))), Ok(ACQUIRED));
+    server.cut();
+    server.enter(Entry::REFUSED);
+    assert!(world.run(short.execute(&leave(A))).is_err());
+    server.enter(Entry::OPEN);
+    world.clock.advance(ms(2_000));
+    assert_eq!(world.run(short.execute(&acquire(B))), Ok(ACQUIRED));
+    assert_eq!(server.heard()[1..], ["RELEASE a", "SET b"]);
+}
+
 /// A client with a mailbox that has the lock under [`A`].
 fn holding_from_the_line() -> Setup {
     let (world, server) = start();

@@ -42,7 +42,7 @@ impl Host {
         }
     }
 
-    /// Connects to the address that answers first. An address that drops all packets does not block the others.
+    /// Connects to the address that accepts a connection first. An address that drops all packets does not block the others.
     pub(crate) async fn dial(&self) -> io::Result<TcpStream> {
         let addresses = self.addresses().await?;
         let stream = race(addresses.into_iter()).await?;

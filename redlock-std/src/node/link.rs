@@ -81,7 +81,7 @@ impl Link {
         };
         timeout(limit, prepared).await.unwrap_or_else(|_elapsed| {
             Err(NotConnected {
-                kind: no_connection_within(limit),
+                kind: not_answered_within(limit),
                 was_late: true,
                 has_shaken_hands: address.is_tls(),
             })
@@ -188,6 +188,12 @@ impl Link {
 
 pub(crate) fn no_connection_within(limit: Duration) -> TransportError {
     let message = format!("no connection within {} ms", limit.as_millis());
+    TransportError::Unreachable(message.into())
+}
+
+/// The login, the TLS handshake or the question who the node is was not answered.
+pub(crate) fn not_answered_within(limit: Duration) -> TransportError {
+    let message = format!("connected, but no answer within {} ms", limit.as_millis());
     TransportError::Unreachable(message.into())
 }
 

@@ -407,11 +407,12 @@ impl Queue {
         tokio::time::sleep(FAREWELL).await;
     }
 
-    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached.
+    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached. One that is
+    /// silent may only be busy for a moment.
     pub(crate) fn releases_to_wait_for(&self) -> usize {
         match self.lock().status {
-            Status::Connecting | Status::Up => {}
-            Status::Silent(_) | Status::Failing { .. } | Status::Ended => return 0,
+            Status::Connecting | Status::Up | Status::Silent(_) => {}
+            Status::Failing { .. } | Status::Ended => return 0,
         }
         self.unanswered_releases()
     }

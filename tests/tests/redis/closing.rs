@@ -209,6 +209,29 @@ async fn a_min_hold_that_the_guard_records_do_not_allow_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_close_waits_for_nodes_that_are_silent_for_a_moment() {
+    let servers = Servers::start(3);
+    // So a close waits for four seconds, and two node timeouts make a node silent.
+    let options = Options::new(TTL).unwrap().node_timeout(TTL / 60).unwrap();
+    let redlock = crate::setup::connected(&servers, options).await;
+    let [first, second] = [
+        redlock.acquire("dock-7").await.unwrap(),
+        redlock.acquire("dock-8").await.unwrap(),
+    ];
+    servers.iter().for_each(Server::pause);
+    drop(first);
+    tokio::time::sleep(TTL / 20).await;
+    drop(second);
+    let resumed = async {
+        tokio::time::sleep(TTL / 60).await;
+        servers.iter().for_each(Server::resume);
+    };
+    let (unanswered, ()) = tokio::join!(redlock.close(), resumed);
+    assert_eq!(unanswered, 0);
+    servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_close_does_not_wait_for_nodes_that_are_dead_and_not_for_long_for_those_that_hang() {
     let mut servers = Servers::start(5);
     let redlock = crate::setup::connected(&servers, Options::new(TTL).unwrap()).await;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::super::address::Address;
 use super::super::call::words;
 use super::super::error::{TransportError, in_words};
-use super::super::link::{no_connection_within, node_info, why};
+use super::super::link::{no_connection_within, node_info, not_answered_within, why};
 use super::super::metered::Credit;
 use super::super::printable::{printable, without_arguments};
 use super::super::socket::{Socket, Stream};
@@ -58,7 +58,7 @@ impl Subscription {
         .await;
         match opened {
             Ok(opened) => opened.map_err(not_open(false)),
-            Err(_elapsed) => Err(not_open(true)(no_connection_within(to_set_up))),
+            Err(_elapsed) => Err(not_open(true)(not_answered_within(to_set_up))),
         }
     }
 
