@@ -340,7 +340,7 @@ async fn a_user_who_may_not_ask_who_a_server_is_is_told_so() {
     let words: Vec<_> = words.split(' ').collect();
     assert_eq!(server.query::<String>(&words).unwrap(), "OK");
     let message = refusal(&mut lock([&server], options())).await;
-    assert!(message.contains("grant +info"), "{message}");
+    assert!(message.contains("+info +time"), "{message}");
     let mut unguarded = lock([&server], options().restart_guard(false));
     let lease = take(&mut unguarded).await;
     unguarded.release(lease).await;
