@@ -3,12 +3,15 @@
 use redlock_core::{BuildError, Options};
 
 use crate::entropy::SystemEntropy;
+use crate::lines::Lines;
 use crate::lock_clock::LockClock;
 use crate::member::Member;
 use crate::node::NodeObserver;
 
 /// The largest number of nodes of one handle. Nine nodes survive the loss of four.
 pub const MAX_NODES: usize = 9;
+
+const _: () = assert!(MAX_NODES <= Lines::MAX_NODES);
 
 /// Creates the state machine of which those of the operations are copies.
 pub(crate) fn new(

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use redlock_core::{Clock, Instant};
 
-use crate::core::MAX_NODES;
 use crate::lock_clock::LockClock;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -64,8 +63,6 @@ struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tellers(u16);
 
-const _: () = assert!(MAX_NODES <= u16::BITS as usize);
-
 /// How long a key is remembered after enough nodes have told it, or after the [end of a lease](Lines::lease_ends) in which they have.
 /// If fewer have: after the first of them.
 const LASTS: Duration = Duration::from_secs(10);
@@ -77,6 +74,9 @@ const MAX_KEYS: usize = 1 << 16;
 const BETWEEN_CLEANINGS: Duration = Duration::from_secs(1);
 
 impl Lines {
+    /// The largest number of nodes.
+    pub(crate) const MAX_NODES: usize = u16::BITS as usize;
+
     /// Nothing is known of locks over so many nodes.
     pub(crate) fn new(clock: LockClock, nodes: usize) -> Self {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
@@ -285,7 +285,7 @@ mod tests {
             (3, 2),
             (4, 2),
             (5, 3),
-            (MAX_NODES, MAX_NODES.div_ceil(2)),
+            (Lines::MAX_NODES, Lines::MAX_NODES / 2),
         ] {
             let lines = Lines::new(LockClock::default(), nodes);
             for _ in 0..9 {

@@ -6,10 +6,7 @@ use loom::thread;
 use super::*;
 
 fn mail() -> Arc<Mail> {
-    Arc::new(Mail::new(
-        Mailbox::new([7; 8]),
-        crate::lines::Teller::alone(),
-    ))
+    Arc::new(Mail::new(Mailbox::new([7; 8]), Teller::alone()))
 }
 
 #[test]
