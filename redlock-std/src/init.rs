@@ -217,7 +217,7 @@ pub async fn set_up(nodes: Vec<Node>, wanted: Wanted, mode: Mode) -> Setup {
     let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
     let defaults = wanted.or(Settings::of(Fencing::default()));
     let looks = look(&nodes, defaults, mode).await;
-    // A repair keeps what nobody asked to change: with another window or step back, the clients of the fleet would have no vote.
+    // A repair changes only what was given. The nodes give no vote to clients with another window or step back.
     let settings = match mode {
         Mode::Repair => plan::least(&looks).map_or(defaults, |least| wanted.or(least)),
         Mode::Start | Mode::Force => defaults,
