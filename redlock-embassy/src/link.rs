@@ -28,6 +28,10 @@ pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     renewed_after: usize,
     /// The login of the present connection is not accepted yet.
     is_new: bool,
+    /// The step that loads the next script, if a connection ended before all of them were loaded. Each connection goes on with it:
+    /// one that is closed when it is idle may never last long enough for all.
+    #[cfg(feature = "scripts")]
+    scripts_left: Option<login::Step>,
     /// Bytes were written to the socket and not flushed.
     is_unflushed: bool,
     /// When the client began to wait for the next reply.
@@ -148,6 +152,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             },
             renewed_after: 0,
             is_new: false,
+            #[cfg(feature = "scripts")]
+            scripts_left: None,
             is_unflushed: false,
             waiting_since: Instant::from_micros(0),
             failures: 0,
@@ -627,6 +633,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn begin(&mut self, step: Option<login::Step>, until: Instant) {
+        #[cfg(feature = "scripts")]
+        let step = self.with_scripts_left(step);
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
             self.state = State::Open;
@@ -641,6 +649,26 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             fed: 0,
             until,
         };
+    }
+
+    /// Records which scripts are left once `step` begins, and returns the step that begins: at the end of the login of a new
+    /// connection, those that are left from the one before.
+    #[cfg(feature = "scripts")]
+    const fn with_scripts_left(&mut self, step: Option<login::Step>) -> Option<login::Step> {
+        match (step, self.state) {
+            (Some(next), _) => {
+                if let Some(left) = next.scripts_left() {
+                    self.scripts_left = Some(left);
+                }
+                step
+            }
+            (None, State::LoggingIn { step: last, .. }) if last.scripts_left().is_some() => {
+                self.scripts_left = None;
+                None
+            }
+            (None, _) if self.is_new => self.scripts_left,
+            (None, _) => None,
+        }
     }
 
     // `inline(never)`: the loop that calls it stays short.

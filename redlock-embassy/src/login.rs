@@ -158,6 +158,16 @@ impl Step {
         Some(Self::LoadScript(Self::SCRIPT_COUNT + number))
     }
 
+    /// If this step is one of those that load all scripts, where the next connection goes on if this one ends before the step does.
+    #[cfg(feature = "scripts")]
+    pub(crate) const fn scripts_left(self) -> Option<Self> {
+        match self {
+            Self::NodeInfoAndScripts => self.next(),
+            Self::LoadScript(..Self::SCRIPT_COUNT) => Some(self),
+            _ => None,
+        }
+    }
+
     /// Whether this step asks the node for its identity.
     pub(crate) const fn is_node_info(self) -> bool {
         match self {

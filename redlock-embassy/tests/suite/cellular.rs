@@ -7,6 +7,8 @@ use embassy_futures::select::select;
 use embassy_time::Timer;
 use redlock_core::Clock;
 use redlock_core::mock::SeededEntropy;
+#[cfg(feature = "fence")]
+use redlock_embassy::Fencing;
 use redlock_embassy::{EmbassyClock, NetSocket, Options, Redlock, TcpNode, connect_quorum};
 
 use crate::lan::{Lan, LanLock, lan};
@@ -191,4 +193,43 @@ fn a_lock_that_was_granted_just_before_an_outage_is_released_after_it_however_of
     let taken = lan.now_ms() - begun_at;
     assert!(taken < 10_000, "{taken} ms");
     lan.run(lock.release(lease));
+}
+
+/// A connection that closes when it is idle ends before all scripts are loaded, each time.
+#[cfg(feature = "fence")]
+#[test]
+fn a_fenced_device_that_closes_idle_connections_loses_one_try_when_the_servers_lose_their_scripts()
+{
+    const ROUND_TRIP: Duration = ms(600);
+
+    let (servers, mut lan) = lan::<NODES>();
+    lan.cable.delay(ROUND_TRIP / 2);
+    let fencing = Fencing::new(ms(1_000)).unwrap();
+    let options = Options::new(ms(60_000)).unwrap().fenced(fencing).unwrap();
+    let options = options.node_timeout(ms(2_000)).unwrap();
+    let nodes = [0, 1, 2].map(|number| {
+        let socket = lan.socket_with_tx::<1_024>(number);
+        TcpNode::<_, _, 512>::new(socket.close_when_idle(ms(5_000)), EmbassyClock)
+            .connect_timeout(ms(5_000))
+            .patience(ms(10_000))
+    });
+    let mut lock =
+        Redlock::<_, _, _, NODES>::new(nodes, EmbassyClock, SeededEntropy::new(1), options)
+            .unwrap();
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    lan.run(lock.release(lease));
+    for server in servers {
+        server.scripts().flush();
+    }
+    let mut won = Vec::new();
+    for _ in 0..4 {
+        lan.idle(ms(60_000));
+        assert!(lan.run(connect_quorum(&mut lock)));
+        let acquired = lan.run(lock.try_acquire("dock-7"));
+        won.push(acquired.is_ok());
+        if let Ok(lease) = acquired {
+            lan.run(lock.release(lease));
+        }
+    }
+    assert_eq!(won, [false, true, true, true]);
 }
