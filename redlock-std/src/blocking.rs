@@ -145,6 +145,20 @@ impl Redlock {
         }
     }
 
+    /// Returns a handle whose metrics and spans have an attribute `lock` with the label of the key. See
+    /// [`crate::Redlock::with_label`].
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    #[must_use]
+    pub fn with_label(
+        &self,
+        label: impl Fn(&[u8]) -> Option<&'static str> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            redlock: self.redlock.with_label(label),
+            thread: Arc::clone(&self.thread),
+        }
+    }
+
     /// The options for the next lease.
     #[must_use]
     pub const fn options(&self) -> &Options {
