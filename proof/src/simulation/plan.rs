@@ -242,7 +242,9 @@ fn draw_hazards(chance: &mut Chance, scenario: &Scenario) -> Vec<(Moment, Fault)
             Some(_) => nodes,
             None => (nodes - 1) / 2,
         };
-        for node in 0..evicting {
+        // Clocks jump from the first node on: also while it does not evict, and another node does.
+        let first = usize::from(evicting > 1 && chance.one_in(2));
+        for node in first..evicting {
             let since = chance.below(calm_at);
             plan.push((since, Fault::Policy(node, true)));
             // What goes before clients have looked again is lost to them: half of the longest TTL, by a clock that
