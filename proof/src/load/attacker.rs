@@ -17,6 +17,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use super::crowd;
+
 /// What a hostile node does.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -52,6 +54,8 @@ pub(super) enum Attack {
     Push,
     /// Valid answers: that many other clients wait for each lock
     Waiters,
+    /// Valid calls without an end, that it is the turn of this client
+    Calls,
 }
 
 /// When it begins.
@@ -61,7 +65,7 @@ pub(super) enum Moment {
     AtOnce,
     /// After the handshake, unasked
     Idle,
-    /// Instead of the answer to the first command on a key
+    /// Instead of the answer to the first command on a key, or as soon as a client has subscribed to its mailbox
     Busy,
 }
 
@@ -119,8 +123,12 @@ fn serve(stream: impl Read + Write, attack: Attack, moment: Moment) -> io::Resul
     loop {
         let command = read_command(&mut stream)?;
         let writer = stream.get_mut();
-        let is_on_key = matches!(command.name.as_str(), "SET" | "EVALSHA");
-        if moment == Moment::AtOnce || moment == Moment::Busy && is_on_key {
+        let is_due = match moment {
+            Moment::AtOnce => true,
+            Moment::Busy => attack.is_due_at(&command.name),
+            Moment::Idle => false,
+        };
+        if is_due {
             attack.send(writer, &command)?;
             continue;
         }
@@ -145,6 +153,14 @@ fn answer(command: &str) -> &'static [u8] {
 }
 
 impl Attack {
+    /// Whether a client that uses the lock has sent what the attack waits for.
+    fn is_due_at(self, command: &str) -> bool {
+        match self {
+            Self::Calls => matches!(command, "SET" | "EVALSHA" | "SUBSCRIBE"),
+            _ => matches!(command, "SET" | "EVALSHA"),
+        }
+    }
+
     /// Until it is over, or the other end has had enough.
     fn send(self, mut to: impl Write, asked: &Asked) -> io::Result<()> {
         match self {
@@ -173,9 +189,24 @@ impl Attack {
                 to.write_all(push.as_bytes())
             }
             Self::Waiters => to.write_all(asked.with_waiters().as_bytes()),
+            Self::Calls if asked.name != "SUBSCRIBE" => to.write_all(asked.granted().as_bytes()),
+            Self::Calls => {
+                let mailbox = &asked.subject;
+                let head = format!("${}\r\n{mailbox}\r\n", mailbox.len());
+                to.write_all(format!("*3\r\n$9\r\nsubscribe\r\n{head}:1\r\n").as_bytes())?;
+                let calls = (0..KEYS).map(|number| {
+                    let call = format!("1{}", crowd::key(number));
+                    format!("*3\r\n$7\r\nmessage\r\n{head}${}\r\n{call}\r\n", call.len())
+                });
+                let calls: String = calls.collect();
+                forever(to, &calls.as_bytes().repeat(CALLS), Duration::ZERO)
+            }
         }
     }
 }
+
+/// The code of a client that has the lock.
+const GRANTED: u64 = 0;
 
 /// The code of a client that is not the first in the line.
 const AHEAD: u64 = 8;
@@ -187,6 +218,10 @@ const REPLY: u64 = 100_000_000;
 /// With it a push message is as long as an answer may be, however many are in flight.
 const CHANNEL: usize = 450;
 const PIECE: usize = 65_536;
+/// How many keys the clients use. It calls for all of them.
+pub(super) const KEYS: usize = 2;
+/// How many calls for each key are sent at once.
+const CALLS: usize = 1_000;
 const DRIBBLE_DELAY: Duration = Duration::from_millis(10);
 
 fn forever(mut to: impl Write, piece: &[u8], delay: Duration) -> io::Result<()> {
@@ -200,6 +235,8 @@ fn forever(mut to: impl Write, piece: &[u8], delay: Duration) -> io::Result<()> 
 #[derive(Debug)]
 struct Asked {
     name: String,
+    /// The word after the name, for example the mailbox.
+    subject: String,
     words: usize,
     /// How many keys its script has, if it runs one: two if the lock has a waiting line.
     script_keys: usize,
@@ -209,19 +246,32 @@ impl Asked {
     /// The answer that grants what the command asks for, and tells of other clients that wait for the lock.
     fn with_waiters(&self) -> String {
         match self.script_keys {
-            // Only an acquire has so many words. Another client is ahead in the line, and has its turn for a second: see the script.
-            2 if self.words == 10 => {
-                let clock = UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
-                format!(
-                    "*4\r\n:{AHEAD}\r\n:{clock}\r\n:0\r\n:{}\r\n",
-                    1_000 * 1_024 + 1
-                )
-            }
+            // Another client is ahead in the line, and has its turn for a second: see the script.
+            2 if self.is_queued_acquire() => stood_in_line(AHEAD, 1_000 * 1_024 + 1),
             2 => ":2\r\n".into(),
-            _ if self.name == "SET" => "+OK\r\n".into(),
+            _ => self.granted(),
+        }
+    }
+
+    /// The answer that grants what the command asks for.
+    fn granted(&self) -> String {
+        match &*self.name {
+            "SET" => "+OK\r\n".into(),
+            _ if self.is_queued_acquire() => stood_in_line(GRANTED, 0),
             _ => ":1\r\n".into(),
         }
     }
+
+    /// Only an acquire has so many words.
+    const fn is_queued_acquire(&self) -> bool {
+        self.script_keys == 2 && self.words == 10
+    }
+}
+
+/// The answer to an acquire with a place in the line.
+fn stood_in_line(code: u64, number: u64) -> String {
+    let clock = UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
+    format!("*4\r\n:{code}\r\n:{clock}\r\n:0\r\n:{number}\r\n")
 }
 
 /// An array of bulk strings.
@@ -239,6 +289,7 @@ fn read_command(reader: &mut impl BufRead) -> io::Result<Asked> {
     let script_keys = read.get(2).and_then(|word| word.parse().ok());
     Ok(Asked {
         name: name.to_uppercase(),
+        subject: read.get(1).cloned().unwrap_or_default(),
         words,
         script_keys: script_keys.unwrap_or_default(),
     })

@@ -1,5 +1,7 @@
 //! Tasks that acquire and release again and again.
 
+use std::iter;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,19 +19,39 @@ pub(super) async fn run(
     keys: usize,
     length: Duration,
 ) {
+    run_on(slice::from_ref(redlock), tally, tasks, keys, length).await;
+}
+
+/// The same with several locks: those that take the same key use different ones, in turn.
+pub(super) async fn run_on(
+    locks: &[Redlock],
+    tally: &Arc<Tally>,
+    tasks: usize,
+    keys: usize,
+    length: Duration,
+) {
     let until = Instant::now() + length;
     let mut crowd = JoinSet::new();
-    for number in 0..tasks {
+    let turns = locks
+        .iter()
+        .cycle()
+        .flat_map(|redlock| iter::repeat_n(redlock, keys));
+    for (number, redlock) in turns.take(tasks).enumerate() {
         let redlock = redlock.clone();
         let tally = Arc::clone(tally);
         crowd.spawn(async move {
-            let key = format!("key-{}", number % keys);
+            let key = key(number % keys);
             while Instant::now() < until {
                 cycle(&redlock, &tally, &key).await;
             }
         });
     }
     crowd.join_all().await;
+}
+
+/// The key with this number.
+pub(super) fn key(number: usize) -> String {
+    format!("key-{number}")
 }
 
 /// Acquires the lock, looks at it and releases it.
@@ -77,7 +99,7 @@ pub(super) async fn for_each_key<T: Send + 'static, F: Future<Output = T> + Send
         crowd.spawn(async move {
             let _permit = permits.acquire().await;
             let asked_at = Instant::now();
-            match redlock.acquire(format!("key-{number}")).await {
+            match redlock.acquire(key(number)).await {
                 Ok(guard) => {
                     tally.acquired(asked_at.elapsed());
                     Some(then(number, guard).await)

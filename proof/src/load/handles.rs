@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redlock_std::{Options, Redlock};
 use tokio::task::JoinSet;
 
+use super::crowd;
 use super::length::Length;
 use super::report::{Measurement, Report, millis};
 use super::runtime::Runtime;
@@ -39,7 +40,7 @@ pub(super) fn perform(name: String, length: Length) -> Result<Report, Box<dyn Er
             let tally = Arc::clone(&tally);
             crowd.spawn(async move {
                 let redlock = Redlock::connect(urls, Options::new(TTL)?)?;
-                super::crowd::cycle(&redlock, &tally, &format!("key-{number}")).await;
+                crowd::cycle(&redlock, &tally, &crowd::key(number)).await;
                 Ok::<_, Box<dyn Error + Send + Sync>>(redlock)
             });
         }

@@ -12,7 +12,7 @@ use redlock_std::{Options, Redlock};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::ClientConfig;
 
-use super::attacker::{Attack, Moment};
+use super::attacker::{Attack, KEYS, Moment};
 use super::crowd;
 use super::histogram::Histogram;
 use super::length::Length;
@@ -43,8 +43,7 @@ const MAX_GROWTH_OF_MACHINE: u64 = 200 << 20;
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// How many tasks use the lock, two for each key: the one hands its lock on to the other.
-const TASKS: usize = 4;
-const KEYS: usize = 2;
+const TASKS: usize = 2 * KEYS;
 
 /// How long the lock is used beside a dead node, before the attack and after it: for some thousand acquires.
 const MAX_REFERENCE: Duration = Duration::from_secs(5);
@@ -56,6 +55,16 @@ pub(super) struct Hostility {
     pub(super) moment: Moment,
     /// Whether it speaks TLS. The good nodes do not, so that what it costs shows.
     pub(super) over_tls: bool,
+}
+
+impl Hostility {
+    /// How many locks share the tasks. Only clients of different locks wait for calls of the nodes.
+    const fn locks(self) -> usize {
+        match self.attack {
+            Attack::Calls => 2,
+            _ => 1,
+        }
+    }
 }
 
 pub(super) fn perform(
@@ -75,7 +84,7 @@ pub(super) fn perform(
     // On one thread, where nothing hides that one node keeps it from the others.
     Runtime::CurrentThread.build()?.block_on(Box::pin(async {
         let mut dead = Histogram::new();
-        dead.add(&beside_dead_node(&stage, reference).await?);
+        dead.add(&beside_dead_node(&stage, hostility, reference).await?);
 
         let attacker = Attacker::start(hostility)?;
         let limits = Limits {
@@ -86,15 +95,15 @@ pub(super) fn perform(
         let measurement = Measurement::begin_with(Watch::begin_with(limits, move || {
             end(pid);
         }));
-        let redlock = attacker.connect(&stage).await?;
+        let locks = attacker.connect(&stage, hostility).await?;
         let idle_cpu = idle_cpu(idle).await;
-        let mut counts = busy(&redlock, length).await;
-        drop(redlock);
+        let mut counts = busy(&locks, length).await;
+        drop(locks);
         let alarm = measurement.watch.alarm();
         let mut report = measurement.end(name, &stage, counts.clone()).await;
         drop(attacker);
 
-        dead.add(&beside_dead_node(&stage, reference).await?);
+        dead.add(&beside_dead_node(&stage, hostility, reference).await?);
         let ratio = |counts: &Counts, dead: &Histogram| {
             Ratio::of(counts.latencies.percentile(50), dead.percentile(50))
         };
@@ -102,7 +111,7 @@ pub(super) fn perform(
         while ratio(&counts, &dead) > MAX_RATIO && tries < TRIES && alarm.is_none() {
             tries += 1;
             counts = again(&stage, hostility, length).await?;
-            dead = beside_dead_node(&stage, reference * 2).await?;
+            dead = beside_dead_node(&stage, hostility, reference * 2).await?;
         }
 
         let ratio = ratio(&counts, &dead);
@@ -129,13 +138,21 @@ pub(super) fn perform(
 }
 
 /// The latencies with four good nodes, and one whose port is closed.
-async fn beside_dead_node(stage: &Stage, length: Duration) -> Result<Histogram, Box<dyn Error>> {
+async fn beside_dead_node(
+    stage: &Stage,
+    hostility: Hostility,
+    length: Duration,
+) -> Result<Histogram, Box<dyn Error>> {
     let url = {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         format!("redis://{}", listener.local_addr()?)
     };
-    let redlock = stage.connect_with(&[url], Options::new(TTL)?).await?;
-    Ok(busy(&redlock, length).await.latencies)
+    let mut locks = Vec::new();
+    for _ in 0..hostility.locks() {
+        let more = std::slice::from_ref(&url);
+        locks.push(stage.connect_with(more, Options::new(TTL)?).await?);
+    }
+    Ok(busy(&locks, length).await.latencies)
 }
 
 /// The same attack once more, for what the acquires take only.
@@ -151,8 +168,8 @@ async fn again(
         time: length + MAX_DELAY,
     };
     let _watch = Watch::begin_with(limits, move || end(pid));
-    let redlock = attacker.connect(stage).await?;
-    Ok(busy(&redlock, length).await)
+    let locks = attacker.connect(stage, hostility).await?;
+    Ok(busy(&locks, length).await)
 }
 
 /// Ends the attack. The process is ours, and not waited for before the watch is over; it may have ended by itself.
@@ -160,9 +177,9 @@ fn end(pid: Pid) {
     let _ended = kill_process(pid, Signal::KILL);
 }
 
-async fn busy(redlock: &Redlock, length: Duration) -> Counts {
+async fn busy(locks: &[Redlock], length: Duration) -> Counts {
     let tally = Arc::new(Tally::new());
-    crowd::run(redlock, &tally, TASKS, KEYS, length).await;
+    crowd::run_on(locks, &tally, TASKS, KEYS, length).await;
     tally.counts()
 }
 
@@ -211,14 +228,22 @@ impl Attacker {
         Ok(attacker)
     }
 
-    /// A lock over the good nodes and this one.
-    async fn connect(&self, stage: &Stage) -> Result<Redlock, Box<dyn Error>> {
+    /// Locks over the good nodes and this one.
+    async fn connect(
+        &self,
+        stage: &Stage,
+        hostility: Hostility,
+    ) -> Result<Vec<Redlock>, Box<dyn Error>> {
         let more = std::slice::from_ref(&self.url);
-        let options = Options::new(TTL)?;
-        match &self.tls {
-            None => stage.connect_with(more, options).await,
-            Some(tls) => stage.connect_with_tls(more, options, tls).await,
+        let mut locks = Vec::new();
+        for _ in 0..hostility.locks() {
+            let options = Options::new(TTL)?;
+            locks.push(match &self.tls {
+                None => stage.connect_with(more, options).await?,
+                Some(tls) => stage.connect_with_tls(more, options, tls).await?,
+            });
         }
+        Ok(locks)
     }
 
     fn pid(&self) -> Pid {

@@ -45,7 +45,7 @@ impl Trial {
         all.extend([Self::Churn, Self::Drop, Self::Reconnect, Self::Slow]);
         for attack in Attack::value_variants() {
             for moment in Moment::value_variants() {
-                if *attack == Attack::Waiters && *moment != Moment::Busy {
+                if matches!(attack, Attack::Waiters | Attack::Calls) && *moment != Moment::Busy {
                     // No other command asks for it.
                     continue;
                 }
@@ -84,7 +84,7 @@ impl Trial {
                 (Attack::Nulls, Moment::AtOnce, false)
                     | (Attack::Dribble | Attack::Okays, Moment::Idle, false)
                     | (
-                        Attack::Reply | Attack::Push | Attack::Waiters,
+                        Attack::Reply | Attack::Push | Attack::Waiters | Attack::Calls,
                         Moment::Busy,
                         false
                     )
