@@ -21,8 +21,8 @@ use crate::{exit, key, owner};
 /// which is enough to release the lock, so only its owner can read it. It is removed when the lease is released or
 /// found lost.
 ///
-/// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 128+N signal N; 64 usage, or the
-/// file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held, unless a command of
+/// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 76 the lease was over before its file
+/// was written; 128+N signal N; 64 usage, or the file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held, unless a command of
 /// a plain acquire reaches the nodes after the end of redlock: then it is held for one TTL.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArguments {

@@ -104,6 +104,11 @@ impl Blank {
         written
     }
 
+    /// Removes the file that was written: the lease is over.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        remove_file(&self.path)
+    }
+
     /// Gives the draft the name of the file. A link, because a rename would replace a lease file that another process has made
     /// meanwhile.
     fn link(&self, draft: &Path, document: &str) -> io::Result<()> {

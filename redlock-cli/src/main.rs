@@ -92,8 +92,8 @@ enum Command {
     Completions(manual::CompletionsArguments),
     Man(manual::ManArguments),
     #[cfg(target_os = "linux")]
-    #[command(name = "die-with", hide = true)]
-    DieWith(run::TetherArguments),
+    #[command(hide = true)]
+    Become(run::StarterArguments),
 }
 
 #[cfg(unix)]
@@ -101,7 +101,7 @@ impl Command {
     /// Whether the command catches signals by itself, or becomes another program.
     const fn catches_signals(&self) -> bool {
         #[cfg(target_os = "linux")]
-        if matches!(self, Self::DieWith(_)) {
+        if matches!(self, Self::Become(_)) {
             return true;
         }
         matches!(self, Self::Run(_) | Self::Lock(_))
@@ -158,6 +158,6 @@ fn dispatch(arguments: Arguments) -> ExitCode {
         Command::Completions(arguments) => manual::completions(&arguments, command()),
         Command::Man(arguments) => manual::man(&arguments, command()),
         #[cfg(target_os = "linux")]
-        Command::DieWith(arguments) => run::tethered(&arguments),
+        Command::Become(arguments) => run::become_command(&arguments),
     }
 }

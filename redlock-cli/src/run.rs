@@ -7,10 +7,10 @@ mod journal;
 mod keeper;
 mod owner_record;
 mod signals;
+#[cfg(target_os = "linux")]
+mod starter;
 mod supervisor;
 mod terminal;
-#[cfg(target_os = "linux")]
-mod tether;
 mod wait;
 
 use core::time::Duration;
@@ -29,15 +29,15 @@ use crate::inspect::shown;
 use crate::lease_file::{Blank, LeaseFile};
 use crate::{echo, exit};
 pub(crate) use arguments::{Arguments, Plan};
-use child::Child;
+use child::Launch;
 use journal::Event;
 pub(crate) use journal::{Form, Journal};
 use owner_record::OwnerRecord;
 use signals::Signals;
 pub(crate) use signals::is_ignored;
-use supervisor::{End, supervise};
 #[cfg(target_os = "linux")]
-pub(crate) use tether::{Arguments as TetherArguments, tethered};
+pub(crate) use starter::{Arguments as StarterArguments, become_command};
+use supervisor::{End, supervise};
 
 pub(crate) fn run(arguments: Arguments) -> ExitCode {
     match arguments.plan() {
@@ -160,9 +160,27 @@ pub(crate) async fn lock_to_file(
             },
         });
     }
+    owner_record::write(&redlock, plan, &token, journal).await;
+    if !guard.is_valid() {
+        let removed = blank.remove();
+        tokio::join!(
+            guard.release_now(),
+            owner_record::delete(&redlock, plan, &token)
+        );
+        all_sent(&redlock).await;
+        let left = removed
+            .err()
+            .map(|error| format!("; {}", blank.fault(&error)));
+        return Err(Failure {
+            why: format!(
+                "the lease was over before its file was written: the disk is slow, or the TTL too short; the lock was released{}",
+                left.unwrap_or_default()
+            ),
+            code: exit::LOST,
+        });
+    }
     // Not released.
     let _left = guard.hand_over();
-    owner_record::write(&redlock, plan, &token, journal).await;
     Ok(0)
 }
 
@@ -178,14 +196,30 @@ pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Fa
     let guard = adopted?;
     let valid = guard.remaining();
     let token = *guard.token();
-    // Not released.
-    let _left = guard.hand_over();
     owner_record::write(&redlock, plan, &token, journal).await;
     if let Some(Err(why)) = plan.adopt.as_ref().map(|file| file.extended(valid)) {
         // No command reads the end that is in the file.
         let why = format!("{why}; the lease was extended, but valid_until in the file is old");
         journal.write(&Event::Warned { why });
     }
+    if !guard.is_valid() {
+        tokio::join!(
+            guard.release_now(),
+            owner_record::delete(&redlock, plan, &token)
+        );
+        all_sent(&redlock).await;
+        if let Some(file) = &plan.adopt {
+            remove(file, journal);
+        }
+        return Err(Failure {
+            why: "the lease was extended, and over before its file was written: the disk is slow, or the TTL too short; the lock was \
+                  released"
+                .to_owned(),
+            code: exit::LOST,
+        });
+    }
+    // Not released.
+    let _left = guard.hand_over();
     Ok(0)
 }
 
@@ -303,14 +337,10 @@ async fn hold(
 ) -> Result<u8, Failure> {
     write_acquired(&guard, plan, journal);
     let held_since = SystemClock.now();
-    let result = match Child::start(plan, &guard, journal) {
-        Ok(child) => {
-            journal.write(&Event::Started { pid: child.pid() });
-            let end = supervise(child, &mut guard, signals, plan, journal).await;
-            end.map_err(|error| internal("cannot wait for the command", &error))
-        }
-        Err(error) => Ok(End::NotStarted(error)),
-    };
+    let launch = Launch::prepare(plan, &guard, journal);
+    let result = supervise(launch, &mut guard, signals, plan, journal)
+        .await
+        .map_err(|error| internal("cannot wait for the command", &error));
     let is_started = !matches!(result, Ok(End::NotStarted(_)));
     // The answers of a release do not tell whether a quorum still had the key, because it does not wait for all of them.
     let loss = match &result {

@@ -15,26 +15,22 @@ use tokio::sync::oneshot;
 
 use super::arguments::Plan;
 use super::journal::{Event, Journal};
-use super::terminal::{self, Terminal};
 #[cfg(target_os = "linux")]
-use super::tether::Tether;
+use super::starter::Starter;
+use super::terminal::{self, Terminal};
 
-/// A running child and its process group. Dropping it kills the group.
+/// A command that is ready to be started.
 #[derive(Debug)]
-pub(crate) struct Child {
-    process: std::process::Child,
-    group: Pid,
-    /// If the process becomes the command only after its start.
+pub(crate) struct Launch {
+    process: Command,
     #[cfg(target_os = "linux")]
-    tether: Option<Tether>,
-    ended: oneshot::Receiver<()>,
-    is_reaped: bool,
+    starter: Option<Starter>,
 }
 
-impl Child {
-    /// Starts `command`, with the key, the token and the fence in its environment: every user of the machine can see
+impl Launch {
+    /// Prepares the command, with the key, the token and the fence in its environment: every user of the machine can see
     /// arguments.
-    pub(crate) fn start(plan: &Plan, guard: &Guard, journal: &Journal) -> io::Result<Self> {
+    pub(crate) fn prepare(plan: &Plan, guard: &Guard, journal: &Journal) -> Self {
         let token: String = guard
             .token()
             .as_bytes()
@@ -42,22 +38,22 @@ impl Child {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         #[cfg(target_os = "linux")]
-        let tether = plan.die_with_parent.then(Tether::new);
-        #[cfg(target_os = "linux")]
-        if tether.is_some()
-            && let Some(why) = super::tether::caveat(&plan.command)
+        if plan.die_with_parent
+            && let Some(why) = super::starter::caveat(&plan.command)
         {
             journal.write(&Event::Warned { why });
         }
         #[cfg(target_os = "linux")]
-        let tied = tether.as_ref().map(|tether| {
-            let mut process = tether.start();
+        let starter = Starter::new();
+        #[cfg(target_os = "linux")]
+        let started = starter.as_ref().map(|starter| {
+            let mut process = starter.start(plan.die_with_parent);
             process.arg(&plan.command);
             process
         });
         #[cfg(not(target_os = "linux"))]
-        let tied = None;
-        let mut process = tied.unwrap_or_else(|| Command::new(&plan.command));
+        let started = None;
+        let mut process = started.unwrap_or_else(|| Command::new(&plan.command));
         process
             .args(&plan.arguments)
             .env("REDLOCK_KEY", OsStr::from_bytes(guard.key()))
@@ -73,14 +69,43 @@ impl Child {
         if let Some(fence) = guard.fence() {
             process.env("REDLOCK_FENCE", fence.to_string());
         }
-        let process = process.process_group(0).spawn()?;
-        let group = Pid::from_child(&process);
+        process.process_group(0);
+        Self {
+            process,
+            #[cfg(target_os = "linux")]
+            starter,
+        }
+    }
+
+    /// Starts the command. The system may take long for that, so another thread does it, and this one extends the lease meanwhile. If
+    /// the future is dropped, the command is killed as soon as it is started.
+    pub(crate) async fn start(self, journal: &Journal) -> io::Result<Child> {
+        let mut process = self.process;
+        let (report, started) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let child = Self {
+        let journal = journal.clone();
+        // It lives until the command has ended: to the system, it is the parent with which the command may end.
+        thread::Builder::new()
+            .name("child".to_owned())
+            .spawn(move || {
+                let spawned = process.spawn();
+                let group = spawned.as_ref().ok().map(Pid::from_child);
+                match (report.send(spawned), group) {
+                    (Err(_nobody), Some(group)) => {
+                        let _gone = kill_process_group(group, Signal::KILL);
+                    }
+                    (Ok(()), Some(group)) => watch(group, &journal, end),
+                    (_, None) => {}
+                }
+            })?;
+        let gone = |_| io::Error::other("the thread that starts the command has ended");
+        let process = started.await.map_err(gone)??;
+        let group = Pid::from_child(&process);
+        let child = Child {
             process,
             group,
             #[cfg(target_os = "linux")]
-            tether,
+            starter: self.starter,
             ended,
             is_reaped: false,
         };
@@ -90,13 +115,23 @@ impl Child {
                 .name("orphans".to_owned())
                 .spawn(move || reap_orphans(group))?;
         }
-        let journal = journal.clone();
-        thread::Builder::new()
-            .name("child".to_owned())
-            .spawn(move || watch(group, &journal, end))?;
         Ok(child)
     }
+}
 
+/// A running child and its process group. Dropping it kills the group.
+#[derive(Debug)]
+pub(crate) struct Child {
+    process: std::process::Child,
+    group: Pid,
+    /// If the process becomes the command only after its start.
+    #[cfg(target_os = "linux")]
+    starter: Option<Starter>,
+    ended: oneshot::Receiver<()>,
+    is_reaped: bool,
+}
+
+impl Child {
     pub(crate) const fn pid(&self) -> i32 {
         self.group.as_raw_pid()
     }
@@ -116,7 +151,7 @@ impl Child {
     /// Why the process did not become the command, when it has ended and is not reaped yet.
     pub(crate) fn not_started(&self) -> Option<io::Error> {
         #[cfg(target_os = "linux")]
-        return self.tether.as_ref()?.failure(self.pid());
+        return self.starter.as_ref()?.failure(self.pid());
         #[cfg(not(target_os = "linux"))]
         None
     }

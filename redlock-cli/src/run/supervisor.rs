@@ -8,7 +8,7 @@ use redlock_std::{Guard, SystemClock};
 use rustix::process::Signal;
 
 use super::arguments::Plan;
-use super::child::Child;
+use super::child::{Child, Launch};
 use super::deadline::{Deadline, Order};
 use super::journal::{Event, Journal};
 use super::keeper::{Validity, keep};
@@ -25,22 +25,35 @@ pub(crate) enum End {
     NotStarted(std::io::Error),
 }
 
-/// Runs until the child has ended: extends the lease, forwards signals, and ends the child in time if the lease cannot be
+/// Starts the command, and runs until it has ended: extends the lease, forwards signals, and ends the child in time if the lease cannot be
 /// extended.
 ///
 /// Only the extensions use the network, and nothing else waits for them.
 pub(crate) async fn supervise(
-    mut child: Child,
+    launch: Launch,
     guard: &mut Guard,
     signals: &mut Signals,
     plan: &Plan,
     journal: &Journal,
 ) -> std::io::Result<End> {
-    let pid = child.pid();
     let validity = Validity::new(guard);
     let mut deadline = Deadline::new(plan.kill_after, plan.options.validity());
     let mut keeping = pin!(keep(guard, &plan.options, &validity, journal));
     let mut lost = None;
+    let mut starting = pin!(launch.start(journal));
+    let started = loop {
+        tokio::select! {
+            biased;
+            started = &mut starting => break started,
+            error = &mut keeping, if lost.is_none() => lost = Some(error.to_string()),
+        }
+    };
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => return Ok(End::NotStarted(error)),
+    };
+    let pid = child.pid();
+    journal.write(&Event::Started { pid });
     loop {
         let now = SystemClock.now();
         let why = || lost.clone().unwrap_or_else(|| validity.trouble());

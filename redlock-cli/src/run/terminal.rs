@@ -6,7 +6,9 @@ use std::io;
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process_group};
+use rustix::process::{
+    Pid, Signal, getpgid, getpgrp, getpid, kill_process_group, test_kill_process_group,
+};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 /// The terminal. The child runs in its own process group, so for the terminal it is in the background: if it reads from
@@ -20,6 +22,8 @@ pub(crate) struct Terminal {
 #[derive(Debug)]
 struct Lent {
     terminal: File,
+    /// The group of the child.
+    group: Pid,
     /// The group that had the terminal before the child.
     foreground: Pid,
     /// The modes before the child changed them.
@@ -37,6 +41,7 @@ impl Terminal {
             tcsetpgrp(&terminal, group)?;
             self.lent.get_or_insert(Lent {
                 terminal,
+                group,
                 foreground,
                 modes,
             });
@@ -50,15 +55,21 @@ impl Terminal {
         self.lent.is_some()
     }
 
-    /// Takes the foreground back. If the child was killed, also restores the modes: after a killed editor, the terminal
-    /// would be unusable.
+    /// Takes the foreground back, unless another group has it by now: a shell takes it when a job is stopped. If the child was killed, also
+    /// restores the modes: after a killed editor, the terminal would be unusable.
     pub(crate) fn take_back(&mut self, was_killed: bool) -> io::Result<()> {
         if let Some(Lent {
             terminal,
+            group,
             foreground,
             modes,
         }) = self.lent.take()
         {
+            let present = tcgetpgrp(&terminal)?;
+            let is_gone = test_kill_process_group(present).is_err();
+            if present != group && !is_gone && !is_below(present) {
+                return Ok(());
+            }
             tcsetpgrp(&terminal, foreground)?;
             if was_killed {
                 tcsetattr(&terminal, OptionalActions::Now, &modes)?;
@@ -115,13 +126,26 @@ fn is_of_one_above(group: Pid) -> bool {
     })
 }
 
+/// Whether `group` is that of a process below this one, for example of the command of a `redlock run` that the child runs.
+fn is_below(group: Pid) -> bool {
+    let parent = |pid: &Pid| Pid::from_raw(stat_field(*pid, 4)?.try_into().ok()?);
+    // No tree of processes is so deep.
+    let mut line = core::iter::successors(Some(group), parent).take(1_000);
+    line.any(|pid| pid == getpid())
+}
+
 /// When a process was started, in ticks since the start of the system. `None` if the system does not tell.
 fn started_at(pid: Pid) -> Option<u64> {
+    stat_field(pid, 22)
+}
+
+/// A number of `/proc/PID/stat`, by its place in the documentation.
+fn stat_field(pid: Pid, number: usize) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     // The name of the program is in parentheses, and may contain some. The state of the process, the third field, follows it.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(22 - 3)?.parse().ok()
+    fields.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
 /// Lets the calling thread write to the terminal, and take it back, from the background. By default the system would

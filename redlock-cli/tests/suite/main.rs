@@ -24,9 +24,13 @@ mod permissions;
 mod process;
 mod recipes;
 mod run;
+#[cfg(target_os = "linux")]
+mod scanner;
 mod screens;
 mod server;
 mod signals;
+#[cfg(target_os = "linux")]
+mod slow_disk;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;

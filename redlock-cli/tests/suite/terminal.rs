@@ -215,6 +215,27 @@ fn a_reader_at_the_end_of_the_pipe_stops_no_lease_and_has_the_terminal_in_the_en
 }
 
 #[test]
+fn a_job_that_was_put_into_the_background_does_not_take_the_terminal_from_the_shell_at_its_end() {
+    let servers = Servers::start(3);
+    let line = "set -m
+        $REDLOCK run -v dock-7 -- \
+            sh -c 'read x </dev/tty; echo \"got $x\"; kill -STOP $PPID; until [ -e go ]; do sleep 0.01; done'
+        bg
+        touch go
+        wait
+        read y </dev/tty
+        echo \"own $y\"";
+    let mut terminal = Terminal::start_shell(&servers, line);
+    terminal.type_in("one\n");
+    terminal.expect("got one");
+    terminal.expect("released");
+    terminal.type_in("two\n");
+    terminal.expect("own two");
+    assert_eq!(terminal.end(), Some(0));
+    expect_no_keys(&servers);
+}
+
+#[test]
 fn a_background_job_that_waits_for_a_terminal_that_goes_away_ends() {
     let servers = Servers::start(3);
     let line = "set -m

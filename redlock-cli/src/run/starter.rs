@@ -1,5 +1,8 @@
-//! Ends the command when `redlock` ends, also by SIGKILL: the command is started through a second `redlock`, which asks the system
-//! for that and then becomes the command.
+//! Starts the command through a second `redlock`, which then becomes the command.
+//!
+//! So the process is known before the system looks at the program, which may take long: a scanner for viruses, or a file system over the
+//! network. A command that is killed meanwhile executes nothing. And the second `redlock` can ask the system to end the command when the
+//! first one ends, also by SIGKILL.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{CString, OsStr, OsString};
@@ -17,11 +20,12 @@ use rustix::thread::set_name;
 
 use crate::{echo, exit};
 
-/// Run a command that gets SIGKILL when its parent ends
+/// Become a command
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The process ID of the parent
-    parent: i32,
+    /// The process ID of the parent: the command gets SIGKILL when it ends
+    #[arg(long)]
+    die_with: Option<i32>,
 
     /// The beginning of the name of this process if it cannot become the command
     mark: String,
@@ -34,28 +38,31 @@ pub(crate) struct Arguments {
 /// This program, even if an upgrade has replaced its file since.
 pub(crate) const PROGRAM: &str = "/proc/self/exe";
 
-/// Starts a command that is tied to this process.
+/// Starts a command.
 #[derive(Debug)]
-pub(crate) struct Tether {
+pub(crate) struct Starter {
     /// The beginning of the name of a process that could not become its command. Random, so that no command has it as its own name.
     mark: String,
 }
 
-impl Tether {
-    pub(crate) fn new() -> Self {
+impl Starter {
+    /// `None` if the system has no `/proc`.
+    pub(crate) fn new() -> Option<Self> {
+        std::fs::symlink_metadata(PROGRAM).ok()?;
         let random = RandomState::new().build_hasher().finish();
         // A name has at most 15 bytes, and the number of the error is behind the mark.
         let mark = format!("{random:016x}").chars().take(10).collect();
-        Self { mark }
+        Some(Self { mark })
     }
 
     /// The program and the first arguments.
-    pub(crate) fn start(&self) -> Command {
+    pub(crate) fn start(&self, dies_with_parent: bool) -> Command {
         let mut command = Command::new(PROGRAM);
-        let parent = std::process::id().to_string();
-        command
-            .arg0("redlock")
-            .args(["die-with", &parent, &self.mark, "--"]);
+        command.arg0("redlock").arg("become");
+        if dies_with_parent {
+            command.arg(format!("--die-with={}", std::process::id()));
+        }
+        command.args([&self.mark, "--"]);
         command
     }
 
@@ -100,16 +107,18 @@ fn file_of(program: &OsStr) -> Option<PathBuf> {
 }
 
 /// Becomes the command.
-pub(crate) fn tethered(arguments: &Arguments) -> ExitCode {
+pub(crate) fn become_command(arguments: &Arguments) -> ExitCode {
     let Some((program, rest)) = arguments.command.split_first() else {
         return exit::usage("no command");
     };
-    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return exit::internal(&format!("no signal at the end of the parent: {error}"));
-    }
-    // It may have ended before.
-    if getppid().is_none_or(|parent| parent.as_raw_pid() != arguments.parent) {
-        return ExitCode::from(exit::signal(Signal::KILL.as_raw()));
+    if let Some(parent) = arguments.die_with {
+        if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+            return exit::internal(&format!("no signal at the end of the parent: {error}"));
+        }
+        // It may have ended before.
+        if getppid().is_none_or(|own| own.as_raw_pid() != parent) {
+            return ExitCode::from(exit::signal(Signal::KILL.as_raw()));
+        }
     }
     let error = Command::new(program).args(rest).exec();
     // The parent prints why.
