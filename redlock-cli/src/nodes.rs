@@ -216,9 +216,25 @@ impl FleetArguments {
 
 /// Whether these are the words of a node that refuses a login.
 pub(crate) fn is_login_failure(words: &str) -> bool {
-    ["NOAUTH", "WRONGPASS", "uthentication"]
-        .iter()
-        .any(|part| words.contains(part))
+    let mut parts = words.split(' ');
+    match parts.next() {
+        Some("NOAUTH" | "WRONGPASS") => true,
+        // As in "ERR invalid password" of Redis 5, or "ERR unknown command 'AUTH'".
+        Some("ERR") => parts.any(|part| {
+            let part = part.trim_matches(|character: char| !character.is_alphabetic());
+            part.eq_ignore_ascii_case("auth") || part == "password"
+        }),
+        _ => false,
+    }
+}
+
+/// Whether these words begin with the code of an error reply. So the node is up, and says itself what is wrong.
+pub(crate) fn is_error_reply(words: &str) -> bool {
+    let words = words
+        .strip_prefix("the server closed the connection: ")
+        .unwrap_or(words);
+    let code = words.split(' ').next().unwrap_or_default();
+    code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// Runs `work` to its end, on a runtime of its own.

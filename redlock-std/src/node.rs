@@ -13,6 +13,7 @@ mod framing;
 mod host;
 mod line;
 mod link;
+mod login;
 mod mail;
 mod metered;
 mod observer;
@@ -20,6 +21,7 @@ mod printable;
 #[cfg(feature = "probe")]
 mod probe;
 mod queue;
+mod replies;
 mod round_trip;
 mod socket;
 mod status;

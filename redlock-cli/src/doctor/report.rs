@@ -11,7 +11,7 @@ use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
 use super::line::Line;
 use super::{clock, fleet, guard, server, storage};
-use crate::nodes::is_login_failure;
+use crate::nodes::{is_error_reply, is_login_failure};
 
 /// The findings for each node, and those for all nodes together.
 #[derive(Debug)]
@@ -154,11 +154,13 @@ fn findings(
 
 fn unreachable(why: &str) -> Finding {
     let cure = if is_login_failure(why) {
-        "check the user and the password in its URL"
+        ": check the user and the password in its URL"
+    } else if is_error_reply(why) {
+        ""
     } else {
-        "check whether it is up, and whether this machine can reach it"
+        ": check whether it is up, and whether this machine can reach it"
     };
-    let judgement = bad(format!("{why}: {cure}"));
+    let judgement = bad(format!("{why}{cure}"));
     Finding::new("reachable", judgement, json!({ "round_trip_us": null }))
 }
 

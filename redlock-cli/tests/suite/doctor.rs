@@ -97,6 +97,22 @@ fn a_node_that_wants_a_password_says_so() {
 }
 
 #[test]
+fn a_node_that_has_too_many_clients_says_so() {
+    let servers = healthy(1);
+    let client = redis::Client::open(servers[0].url()).unwrap();
+    let mut only = client.get_connection().unwrap();
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxclients", "1"])
+        .exec(&mut only)
+        .unwrap();
+    let report = Report::of(&servers.urls(), &[]);
+    assert_eq!(report.code, Some(1));
+    let message = report.message(&servers[0], "reachable");
+    let words = "ERR max number of clients reached; raise maxclients on this server, or let fewer clients connect";
+    assert!(message.ends_with(words), "{message}");
+}
+
+#[test]
 fn a_node_that_is_no_redis_breaks_nothing() {
     let servers = healthy(2);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

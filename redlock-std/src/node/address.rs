@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{
-    ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, parse_redis_url,
-};
+use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, parse_redis_url};
 
 use super::host::Host;
 use super::printable::printable;
@@ -106,15 +104,9 @@ impl Address {
         }
     }
 
-    /// The user, the database and the library name. CLIENT LIST shows the library name if the server supports it.
-    ///
-    /// RESP2, whatever the URL says: with RESP3, any client of the server could send a push message into this connection (CLIENT
-    /// TRACKING with REDIRECT), which ends it.
-    pub(crate) fn login(&self) -> RedisConnectionInfo {
-        self.login
-            .clone()
-            .set_protocol(ProtocolVersion::RESP2)
-            .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+    /// The user and the password.
+    pub(crate) const fn login(&self) -> &RedisConnectionInfo {
+        &self.login
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, ServerError, Value};
 use redlock_core::transport::{NodeInfo, Script};
 use tokio::time::timeout;
 
@@ -13,9 +13,11 @@ use super::address::Address;
 use super::answer;
 use super::call::words;
 use super::driver::Driver;
-use super::error::{TransportError, in_words, without_scripts};
+use super::error::{TransportError, without_scripts};
 use super::framing::Framing;
+use super::login::{LastWords, Login, command, text};
 use super::metered::{Credit, Metered, Unit};
+use super::replies::Replies;
 use super::socket::{Socket, Stream};
 
 /// A connection, and the future that moves its bytes.
@@ -66,7 +68,7 @@ impl Link {
             has_shaken_hands: false,
         })?;
         let prepared = async {
-            let stream = Self::secure(socket, address, &credit).await;
+            let stream = secure(socket, address, &credit).await;
             let stream = stream.map_err(|kind| NotConnected {
                 kind,
                 was_late: false,
@@ -93,7 +95,7 @@ impl Link {
     pub(crate) async fn open(address: &Address) -> Result<Self, TransportError> {
         let credit = Credit::new();
         let socket = Socket::open(address, &credit).await?;
-        let stream = Self::secure(socket, address, &credit).await?;
+        let stream = secure(socket, address, &credit).await?;
         Self::log_in(stream, address, credit).await
     }
 
@@ -116,7 +118,10 @@ impl Link {
         setup.add_command(words(NodeInfo::question()));
         let asked_at = Instant::now();
         // Errors of SCRIPT LOAD are ignored: if a script is missing, it is sent as text.
-        let reply = link.ask(&setup).await?.pop();
+        let replies = link.ask(&setup).await;
+        let reply = replies
+            .map_err(|kind| LastWords::default().explain(kind))?
+            .pop();
         Ok(Connected {
             node_info: node_info(reply)?,
             round_trip: asked_at.elapsed(),
@@ -124,37 +129,37 @@ impl Link {
         })
     }
 
-    /// Does the TLS handshake if the address needs one.
-    async fn secure(
-        socket: Socket,
-        address: &Address,
-        credit: &Credit,
-    ) -> Result<Box<dyn Stream>, TransportError> {
-        let stream = socket.secured(address).await;
-        let stream = stream.map_err(|error| why(&error, credit))?;
-        // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
-        // TLS does.
-        credit.settle(0)?;
-        Ok(stream)
-    }
-
     async fn log_in(
         stream: Box<dyn Stream>,
         address: &Address,
         credit: Arc<Credit>,
     ) -> Result<Self, TransportError> {
+        let values = Unit::Values(Framing::default());
+        let stream = Metered::new(stream, Arc::clone(&credit), values);
+        let replies = Replies::of_login(Arc::clone(&credit));
+        let mut login = Login::new(stream, replies, Arc::clone(&credit));
+        let select = match address.database() {
+            0 => None,
+            database => Some(command(&["SELECT", &database.to_string()])),
+        };
+        login.log_in(address, select.as_slice()).await?;
+        if select.is_some()
+            && let Value::ServerError(error) = login.reply().await?
+        {
+            return Err(not_selected(&error));
+        }
+        let stream = login.finish()?;
+        // RESP2, whatever the URL says: with RESP3, any client of the server could send a push message into this connection
+        // (CLIENT TRACKING with REDIRECT), which ends it. The redis crate has nothing left to send.
+        let logged_in = RedisConnectionInfo::default()
+            .set_protocol(ProtocolVersion::RESP2)
+            .set_skip_set_lib_name();
         // Rounds have timeouts of their own, so a slow command is not an error.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        let login = address.login();
-        let stream = Metered::new(
-            stream,
-            Arc::clone(&credit),
-            Unit::Values(Framing::default()),
-        );
-        let opened = MultiplexedConnection::new_with_config(&login, stream, config);
-        let (connection, driver) = opened.await.map_err(|error| why(&error, &credit))?;
+        let opened = MultiplexedConnection::new_with_config(&logged_in, stream, config);
+        let (connection, driver) = opened.await.map_err(|error| credit.why(&error))?;
         Ok(Self {
             connection,
             driver: Driver::new(driver),
@@ -180,7 +185,7 @@ impl Link {
                 answers.await
             }
         };
-        let answers = answers.map_err(|error| why(&error, &self.credit))?;
+        let answers = answers.map_err(|error| self.credit.why(&error))?;
         self.credit.settle(0)?;
         Ok(answers)
     }
@@ -197,17 +202,35 @@ pub(crate) fn not_answered_within(limit: Duration) -> TransportError {
     TransportError::Unreachable(message.into())
 }
 
-/// The error of a connection with this credit.
-pub(crate) fn why(error: &RedisError, credit: &Credit) -> TransportError {
-    if let Some(violation) = credit.violation() {
-        return violation;
-    }
-    let words = in_words(error);
-    if error.kind() == ErrorKind::AuthenticationFailed || error.code().is_some_and(answer::is_login)
-    {
-        TransportError::LoginRefused(words)
-    } else {
-        TransportError::Unreachable(words)
+/// Does the TLS handshake if the address needs one.
+pub(crate) async fn secure(
+    socket: Socket,
+    address: &Address,
+    credit: &Credit,
+) -> Result<Box<dyn Stream>, TransportError> {
+    let stream = socket.secured(address).await;
+    let stream = stream.map_err(|error| match credit.why(&error) {
+        // A full server closes it without a word.
+        TransportError::Disconnected => TransportError::Unreachable(
+            "the server closed the connection in the TLS handshake; \
+            check that this port has TLS, and that the server has fewer clients than its maxclients"
+                .into(),
+        ),
+        kind => kind,
+    })?;
+    // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
+    // TLS does.
+    credit.settle(0)?;
+    Ok(stream)
+}
+
+/// Why the database of the URL was not selected.
+fn not_selected(error: &ServerError) -> TransportError {
+    let words = text(error);
+    match error.code() {
+        code if answer::is_login(code) => TransportError::LoginRefused(words),
+        "NOPERM" => TransportError::Unreachable(format!("{words}; grant `+select`").into()),
+        _ => TransportError::Unreachable(words),
     }
 }
 

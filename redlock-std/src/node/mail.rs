@@ -4,7 +4,6 @@
 //! lock may be free. If calls are lost, acquires wait longer.
 
 mod refusals;
-mod replies;
 mod subscriber;
 mod subscription;
 

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::error::TransportError;
+use super::error::{TransportError, in_words};
 use super::framing::{Framing, Size};
 
 /// The number of bytes and of values that may still arrive on a connection.
@@ -109,6 +110,17 @@ impl Credit {
     /// Returns what the node has sent against the rules, if it has.
     pub(crate) fn violation(&self) -> Option<TransportError> {
         self.violation.get().cloned()
+    }
+
+    /// Why a connection with this credit fails with `error`.
+    pub(crate) fn why(&self, error: &RedisError) -> TransportError {
+        self.violation().unwrap_or_else(|| {
+            if error.is_connection_dropped() {
+                TransportError::Disconnected
+            } else {
+                TransportError::Unreachable(in_words(error))
+            }
+        })
     }
 
     fn spend(&self, arrived: &[u8], unit: &mut Unit) -> io::Result<()> {

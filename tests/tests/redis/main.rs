@@ -15,6 +15,7 @@ mod connection;
 mod contention;
 mod faults;
 mod fences;
+mod full;
 mod hostile;
 mod identity;
 mod leftovers;

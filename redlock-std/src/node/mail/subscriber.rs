@@ -10,8 +10,8 @@ use super::super::address::Address;
 use super::super::backoff::{Backoff, MIN_LIFE, jittered};
 use super::super::connect_limit::ConnectLimit;
 use super::super::error::TransportError;
+use super::super::replies::Budget;
 use super::Mail;
-use super::replies::Budget;
 use super::subscription::{NotOpen, Subscription};
 
 /// Keeps a subscription to one node while acquires wait, and passes its messages on.

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ServerError, Value};
+use redis::{Cmd, Value};
 use redlock_core::transport::{NodeInfo, RunId};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::super::address::Address;
 use super::super::call::words;
-use super::super::error::{TransportError, in_words};
-use super::super::link::{no_connection_within, node_info, not_answered_within, why};
+use super::super::error::TransportError;
+use super::super::link::{no_connection_within, node_info, not_answered_within, secure};
+use super::super::login::{Login, command, text};
 use super::super::metered::Credit;
-use super::super::printable::{printable, without_arguments};
+use super::super::replies::{Budget, Replies, Reply};
 use super::super::socket::{Socket, Stream};
-use super::replies::{Budget, Replies, Reply};
 
 /// A connection on which the calls for one mailbox arrive.
 ///
@@ -69,38 +69,23 @@ impl Subscription {
         credit: Arc<Credit>,
         budget: Arc<Budget>,
     ) -> Result<Self, TransportError> {
-        let stream = socket.secured(address).await;
-        let mut stream = stream.map_err(|error| why(&error, &credit))?;
-        let mut replies = Replies::new(credit, budget);
-        let mut run_id = None;
+        let stream = secure(socket, address, &credit).await?;
+        let replies = Replies::new(Arc::clone(&credit), budget);
+        let mut login = Login::new(stream, replies, credit);
         // In one write. After SUBSCRIBE, no other command is allowed on the connection.
-        let steps = steps(address, channel);
-        let commands: Vec<_> = steps
-            .iter()
-            .flat_map(|(_, cmd)| cmd.get_packed_command())
-            .collect();
-        let written = stream.write_all(&commands).await;
-        written.map_err(|error| TransportError::Unreachable(in_words(&error.into())))?;
-        for (step, _) in steps {
-            let Reply::Value(reply) = replies.next(&mut stream).await? else {
-                return Err(TransportError::Flooded);
-            };
-            match (step, reply) {
-                (Step::Identity, reply) => run_id = node_info(Some(reply))?.map(|info| info.run_id),
-                (Step::Login, Value::ServerError(error)) => {
-                    return Err(TransportError::Unreachable(text(&error)));
-                }
-                (Step::Call, Value::ServerError(error)) => {
-                    return Err(TransportError::CannotCall(text(&error)));
-                }
-                (Step::Login | Step::Optional | Step::Call, _) => {}
+        login.log_in(address, &commands(channel)).await?;
+        let node_info = node_info(Some(login.reply().await?))?;
+        for _call in calls(channel) {
+            if let Value::ServerError(error) = login.reply().await? {
+                return Err(TransportError::CannotCall(text(&error)));
             }
         }
+        let (stream, replies) = login.into_parts();
         Ok(Self {
             stream,
             replies,
             channel: channel.to_owned(),
-            run_id,
+            run_id: node_info.map(|info| info.run_id),
         })
     }
 
@@ -145,62 +130,18 @@ impl Subscription {
     }
 }
 
-/// What a reply in the setup is for.
-enum Step {
-    Login,
-    /// An error does not matter.
-    Optional,
-    Identity,
-    /// What a call takes.
-    Call,
+/// The question who the node is, and then what a call takes.
+fn commands(channel: &str) -> Vec<Cmd> {
+    let identity = words(NodeInfo::question());
+    let calls = calls(channel).into_iter().map(|call| command(&call));
+    std::iter::once(identity).chain(calls).collect()
 }
 
-fn steps(address: &Address, channel: &str) -> Vec<(Step, Cmd)> {
-    let command = |words: &[&str]| {
-        let mut cmd = Cmd::new();
-        cmd.arg(words);
-        cmd
-    };
-    let login = address.login();
-    let mut steps = Vec::new();
-    if let Some(password) = login.password() {
-        let words = [Some("AUTH"), login.username(), Some(password)];
-        let words: Vec<_> = words.into_iter().flatten().collect();
-        steps.push((Step::Login, command(&words)));
-    }
-    for (name, value) in [("LIB-NAME", login.lib_name()), ("LIB-VER", login.lib_ver())] {
-        let set = command(&["CLIENT", "SETINFO", name, value.unwrap_or_default()]);
-        steps.push((Step::Optional, set));
-    }
-    steps.push((Step::Identity, words(NodeInfo::question())));
-    // The scripts do the first two to call a client. So a missing permission is noticed.
-    for words in [
-        &["PUBSUB", "NUMSUB", channel][..],
-        &["PUBLISH", channel, ""],
-        &["SUBSCRIBE", channel],
-    ] {
-        steps.push((Step::Call, command(words)));
-    }
-    steps
-}
-
-fn text(error: &ServerError) -> Arc<str> {
-    let text = format!("{} {}", error.code(), error.details().unwrap_or_default());
-    // The arguments of AUTH are a password.
-    printable(without_arguments(text.trim_end())).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_does_not_know_auth_makes_no_password_shown() {
-        let reply =
-            b"-ERR unknown command 'AUTH', with args beginning with: 'locker' 'hunter2'\r\n";
-        let Ok(Value::ServerError(error)) = redis::parse_redis_value(reply) else {
-            unreachable!("it is an error");
-        };
-        assert_eq!(&*text(&error), "ERR unknown command 'AUTH'");
-    }
+/// The scripts do the first two to call a client. So a missing permission is noticed.
+fn calls(channel: &str) -> [Vec<&str>; 3] {
+    [
+        vec!["PUBSUB", "NUMSUB", channel],
+        vec!["PUBLISH", channel, ""],
+        vec!["SUBSCRIBE", channel],
+    ]
 }

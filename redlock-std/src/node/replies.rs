@@ -1,4 +1,4 @@
-//! Reading the replies and messages of a subscribed connection, with a limit for each.
+//! Reading the replies of a login, and the messages of a subscribed connection, with a limit for each.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,21 +12,21 @@ use redis::{Value, parse_redis_value};
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::error::{TransportError, in_words};
-use super::super::framing::Framing;
-use super::super::link::why;
-use super::super::metered::Credit;
-use super::super::socket::Stream;
-use crate::node::MAX_KEY;
+use super::MAX_KEY;
+use super::error::TransportError;
+use super::framing::Framing;
+use super::metered::Credit;
+use super::socket::Stream;
 use crate::sync::Mutex;
 
 /// The replies and messages that arrive on a stream, one after the other.
 ///
 /// A message may come from any client of the node. So each reply is limited, in its bytes and in its values, and what is longer
 /// is skipped: it must not end the connection. No more than the last read is kept beside it.
-pub(super) struct Replies {
+pub(crate) struct Replies {
     credit: Arc<Credit>,
-    budget: Arc<Budget>,
+    /// `None` if nothing but the credit that there is bounds what is read.
+    budget: Option<Arc<Budget>>,
     framing: Framing,
     buffer: Vec<u8>,
     /// How much of the buffer belongs to replies that were returned.
@@ -41,7 +41,7 @@ pub(super) struct Replies {
 
 /// What has arrived.
 #[derive(Debug, PartialEq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Value(Value),
     /// A reply that is longer than those to this client.
     TooLong,
@@ -65,7 +65,7 @@ const CREDIT: usize = 128;
 /// A second reads a megabyte, so ten thousand calls of usual keys, and time that was not used counts for up to four seconds: the calls
 /// for 30,000 keys that are released together are read at once.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     /// Until then, the bytes that were read take all of the time.
     spent_until: Mutex<Instant>,
 }
@@ -74,7 +74,7 @@ const TIME_OF_A_BYTE: Duration = Duration::from_micros(1);
 const MOST_AHEAD: Duration = Duration::from_secs(4);
 
 impl Budget {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             spent_until: Mutex::new(Instant::now()),
         })
@@ -102,10 +102,19 @@ impl Budget {
 }
 
 impl Replies {
-    pub(super) fn new(credit: Arc<Credit>, budget: Arc<Budget>) -> Self {
+    /// Of a connection that gets messages for as long as it lives.
+    pub(crate) fn new(credit: Arc<Credit>, budget: Arc<Budget>) -> Self {
+        Self {
+            budget: Some(budget),
+            ..Self::of_login(credit)
+        }
+    }
+
+    /// Of a connection that the redis crate gets after the login.
+    pub(crate) fn of_login(credit: Arc<Credit>) -> Self {
         Self {
             credit,
-            budget,
+            budget: None,
             framing: Framing::default(),
             buffer: Vec::new(),
             returned: 0,
@@ -116,7 +125,7 @@ impl Replies {
     }
 
     /// Returns the next reply or message. Dropping the future loses nothing.
-    pub(super) async fn next(
+    pub(crate) async fn next(
         &mut self,
         stream: &mut (impl Stream + ?Sized),
     ) -> Result<Reply, TransportError> {
@@ -124,13 +133,49 @@ impl Replies {
             if let Some(reply) = self.take()? {
                 return Ok(reply);
             }
-            self.budget.wait().await;
-            let read = self.read(stream).await?;
-            self.budget.spend(read);
-            if read == READ {
-                tokio::task::yield_now().await;
+            self.read_more(stream).await?;
+        }
+    }
+
+    /// Returns the next reply of a set-up.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next`](Self::next). Also if the reply is longer than those to this client, before its end.
+    pub(crate) async fn answer(
+        &mut self,
+        stream: &mut (impl Stream + ?Sized),
+    ) -> Result<Value, TransportError> {
+        loop {
+            match self.take()? {
+                Some(Reply::Value(reply)) => return Ok(reply),
+                None if !self.is_too_long => self.read_more(stream).await?,
+                Some(Reply::TooLong) | None => return Err(TransportError::Flooded),
             }
         }
+    }
+
+    /// Whether nothing has arrived but the replies that were returned.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.buffer.len() == self.returned
+    }
+
+    async fn read_more(
+        &mut self,
+        stream: &mut (impl Stream + ?Sized),
+    ) -> Result<(), TransportError> {
+        if let Some(budget) = &self.budget {
+            budget.wait().await;
+            self.credit.settle(CREDIT)?;
+        }
+        let read = self.read(stream).await?;
+        if let Some(budget) = &self.budget {
+            budget.spend(read);
+        }
+        if read == READ {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// Removes and returns the first reply of the buffer if all of it has arrived.
@@ -161,7 +206,7 @@ impl Replies {
             return Ok(Some(Reply::TooLong));
         }
         let reply = self.buffer.get(self.returned..end).unwrap_or_default();
-        let reply = parse_redis_value(reply).map_err(|error| why(&error, &self.credit))?;
+        let reply = parse_redis_value(reply).map_err(|error| self.credit.why(&error))?;
         self.returned = end;
         Ok(Some(Reply::Value(reply)))
     }
@@ -171,15 +216,13 @@ impl Replies {
         self.buffer.drain(..self.returned);
         self.seen -= self.returned;
         self.returned = 0;
-        self.credit.settle(CREDIT)?;
         let mut chunk = [0; READ];
         let mut chunk = ReadBuf::new(&mut chunk);
         let read = poll_fn(|context| {
             ready!(Pin::new(&mut *stream).poll_read(context, &mut chunk))?;
             io::Result::Ok(()).into()
         });
-        read.await
-            .map_err(|error| TransportError::Unreachable(in_words(&error.into())))?;
+        read.await.map_err(|error| self.credit.why(&error.into()))?;
         if chunk.filled().is_empty() {
             return Err(TransportError::Disconnected);
         }
