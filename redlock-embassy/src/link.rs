@@ -228,7 +228,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
 
     /// Whether any of these errors was neither temporary nor `NOSCRIPT`. Of the commands of the login, only those that load scripts
     /// count.
-    #[cfg(feature = "queue")]
+    #[cfg(feature = "scripts")]
     pub(crate) const fn has_refusal(&self) -> bool {
         self.pipeline.has_refusal()
     }
@@ -549,8 +549,14 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             // If another answer is outstanding, this one is to a step before it that was not answered with `OK`.
             let is_last = cfg!(not(feature = "scripts")) || self.is_answered();
             let step = if is_last { step } else { login::Step::FIRST };
-            self.answered(step, answer, clock)?;
-            #[cfg(feature = "queue")]
+            let answered = self.answered(step, answer, clock);
+            // The next connection serves at least those commands that need no script.
+            #[cfg(feature = "scripts")]
+            if answered.is_err() {
+                self.scripts_left = None;
+            }
+            answered?;
+            #[cfg(feature = "scripts")]
             if !matches!(step, login::Step::LoadScript(_)) {
                 self.pipeline.forget_refusal();
             }
@@ -614,7 +620,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             (login::Step::LoadScript(_), Value::Other) => {}
             // Plain locks do not need the scripts. Fenced locks fail later, with `TransportError::NoScript`.
             #[cfg(feature = "scripts")]
-            (login::Step::LoadScript(_), Value::Error(error)) if error.is_about_permissions() => {}
+            (login::Step::LoadScript(_), Value::Error(error)) if !error.is_temporary() => {}
             (_, Value::Error(error)) => return Err(TransportError::Rejected(error)),
             _ => return Err(TransportError::Unexpected),
         }

@@ -57,6 +57,9 @@ pub struct TcpNode<'a, S, K = EmbassyClock, const TX: usize = 256, const RX: usi
     // A tuple, because a struct takes more flash.
     attempt: Option<(Token, bool)>,
     outbox: Outbox,
+    /// How many times in a row a script was missing, and a release is stored.
+    #[cfg(feature = "scripts")]
+    missed: u8,
     #[cfg(feature = "min-hold")]
     called_at: Instant,
 }
@@ -69,6 +72,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             clock,
             attempt: None,
             outbox: Outbox::EMPTY,
+            #[cfg(feature = "scripts")]
+            missed: 0,
             #[cfg(feature = "min-hold")]
             called_at: Instant::from_micros(0),
         }
@@ -219,6 +224,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
             }
             Stage::Open => {
                 reached?;
+                #[cfg(feature = "scripts")]
+                if self.missed > 0 && self.link.has_refusal() {
+                    self.missed = 0;
+                    self.outbox.drop_scripted();
+                }
                 // The scripts were lost each time, or the user lacks the permission to load them.
                 if cfg!(feature = "scripts")
                     && *reloads > 0
@@ -304,13 +314,26 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         #[cfg(feature = "scripts")]
         if self.link.is_open() {
             self.link.restore_scripts(&self.clock);
+            self.missed = if self.link.is_open() || !self.outbox.has_unsent() {
+                0
+            } else {
+                self.missed.saturating_add(1)
+            };
         }
         self.link.forget_errors();
     }
 
+    /// Whether the command goes without the stored releases, because their scripts were lost again and again.
+    const fn leaves_stored(&self) -> bool {
+        #[cfg(feature = "scripts")]
+        return self.missed > Self::RELOADS_MAX;
+        #[cfg(not(feature = "scripts"))]
+        false
+    }
+
     /// Queues the stored releases that go ahead of `command`, then `command`. Returns the next stage.
     fn push_next(&mut self, command: &Command<'_>) -> Result<Stage, Failed> {
-        if !self.push_stored(Some(command))? {
+        if !self.leaves_stored() && !self.push_stored(Some(command))? {
             self.outbox.store_unsent(command, self.called_at());
             return Ok(Stage::PushStored);
         }
@@ -484,7 +507,9 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     Listening::Drain
                 }
             }
-            (true, _) if self.outbox.has_unsent() && self.link.can_queue() => {
+            (true, _)
+                if self.outbox.has_unsent() && self.link.can_queue() && !self.leaves_stored() =>
+            {
                 // A connection that fails is found later.
                 let _result = self.push_stored(None);
                 Listening::Listen
@@ -557,6 +582,10 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         }
         #[cfg(feature = "queue")]
         self.link.mail.refresh(self.clock.now());
+        #[cfg(feature = "scripts")]
+        if self.leaves_stored() {
+            self.missed = 0;
+        }
         let mut reloads = 0;
         let mut stage = Stage::CatchUp;
         loop {

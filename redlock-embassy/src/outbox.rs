@@ -21,7 +21,7 @@ use ending::Ending;
 /// time is over.
 ///
 /// A stored release is dropped if it does not fit the send buffer, if the call of this release reads an error that is neither
-/// temporary nor `NOSCRIPT`, or if there is no room for a newer one.
+/// temporary nor `NOSCRIPT`, if it needs a script that the node refuses to load, or if there is no room for a newer one.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     // Slots that stay where they are take less flash than a vector.
@@ -122,8 +122,18 @@ impl Outbox {
         self.slots.iter().all(|slot| slot.state != State::Empty)
     }
 
+    /// Drops the stored releases that must be sent and need a script that the node does not load.
+    #[cfg(feature = "scripts")]
+    pub(crate) fn drop_scripted(&mut self) {
+        for slot in &mut self.slots {
+            if slot.state == State::Unsent && (slot.proposal.is_some() || slot.place.is_some()) {
+                slot.state = State::Empty;
+            }
+        }
+    }
+
     /// Whether there is a stored release that must be sent.
-    #[cfg(feature = "queue")]
+    #[cfg(feature = "scripts")]
     pub(crate) fn has_unsent(&self) -> bool {
         self.position(None).is_some()
     }

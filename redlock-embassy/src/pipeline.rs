@@ -31,7 +31,7 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     is_fed: bool,
     #[cfg(feature = "scripts")]
     has_lost_script: bool,
-    #[cfg(feature = "queue")]
+    #[cfg(feature = "scripts")]
     has_refusal: bool,
     /// Whether the last command but one may be answered with an error.
     #[cfg(feature = "client-name")]
@@ -68,7 +68,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             is_fed: false,
             #[cfg(feature = "scripts")]
             has_lost_script: false,
-            #[cfg(feature = "queue")]
+            #[cfg(feature = "scripts")]
             has_refusal: false,
             #[cfg(feature = "client-name")]
             tolerates_error: false,
@@ -189,7 +189,7 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
                 self.has_lost_script |=
                     matches!(value, Value::Error(error) if error.code() == b"NOSCRIPT");
             }
-            #[cfg(feature = "queue")]
+            #[cfg(feature = "scripts")]
             {
                 self.has_refusal |= matches!(
                     value,
@@ -243,20 +243,20 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
         {
             self.has_lost_script = false;
         }
-        #[cfg(feature = "queue")]
+        #[cfg(feature = "scripts")]
         self.forget_refusal();
     }
 
     /// Whether any reply since the last [`forget_errors`](Self::forget_errors) or [`forget_refusal`](Self::forget_refusal) was an
     /// error that is neither temporary nor `NOSCRIPT`. Skipped replies count too.
-    #[cfg(feature = "queue")]
+    #[cfg(feature = "scripts")]
     #[must_use]
     pub const fn has_refusal(&self) -> bool {
         self.has_refusal
     }
 
     /// Forgets the refusals so far.
-    #[cfg(feature = "queue")]
+    #[cfg(feature = "scripts")]
     pub const fn forget_refusal(&mut self) {
         self.has_refusal = false;
     }

@@ -150,12 +150,6 @@ impl Rejection {
         prefix.is_some_and(|prefix| PREFIXES.contains(prefix))
     }
 
-    /// Whether the user lacks the permission for the command.
-    #[cfg(feature = "scripts")]
-    pub(crate) fn is_about_permissions(&self) -> bool {
-        self.code() == b"NOPERM"
-    }
-
     pub(crate) fn push(&mut self, byte: u8) {
         if let Some(slot) = self.bytes.get_mut(usize::from(self.len)) {
             *slot = byte;

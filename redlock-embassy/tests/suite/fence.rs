@@ -291,32 +291,74 @@ fn a_release_whose_script_is_forgotten_goes_ahead_of_the_next_command_wherever_i
 
 #[test]
 fn a_node_that_loads_no_scripts_serves_plain_locks_and_says_what_is_missing() {
-    let (world, server) = start();
-    server.scripts().refusal = Some("NOPERM this user has no permissions");
-    let mut node = server.node();
-    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
-    let mut errors = HashSet::new();
-    for _ in 0..100 {
-        let result = world.execute(&mut node, &acquire_at(proposal(world, 1), B));
-        errors.insert(result.unwrap_err().to_string());
-        world.clock.advance(ms(10));
+    for refusal in [
+        "NOPERM this user has no permissions",
+        "ERR unknown command 'SCRIPT'",
+    ] {
+        let (world, server) = start();
+        server.scripts().refusal = Some(refusal);
+        let mut node = server.node();
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        let mut errors = HashSet::new();
+        for _ in 0..100 {
+            let result = world.execute(&mut node, &acquire_at(proposal(world, 1), B));
+            errors.insert(result.unwrap_err().to_string());
+            world.clock.advance(ms(10));
+        }
+        let text = TransportError::NoScript.to_string();
+        assert!(text.contains("SCRIPT FLUSH") && text.contains("+script|load"));
+        assert_eq!(errors, HashSet::from([text]));
+        assert_eq!(server.connections(), 1);
+        // Loading them is tried once for each command.
+        let loads = server.heard_all();
+        let loads = loads.iter().filter(|name| *name == "LOAD 0").count();
+        assert_eq!(loads, 100);
     }
-    let text = TransportError::NoScript.to_string();
-    assert!(text.contains("SCRIPT FLUSH") && text.contains("+script|load"));
-    assert_eq!(errors, HashSet::from([text]));
-    assert_eq!(server.connections(), 1);
-    // Loading them is tried once for each command.
-    let loads = server.heard_all();
-    let loads = loads.iter().filter(|name| *name == "LOAD 0").count();
-    assert_eq!(loads, 100);
 
-    let server = Server::new(world);
+    let (world, server) = start();
     server.scripts().refusal = Some("BUSY Redis is busy");
     let mut node = server.node();
     assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
     let fenced = acquire_at(proposal(world, 1), B);
     let error = world.execute(&mut node, &fenced).unwrap_err();
     assert_eq!(error.to_string(), "BUSY Redis is busy");
+    // The next connection does not begin with the scripts.
+    world.clock.advance(ms(1_600));
+    assert!(world.execute(&mut node, &release(A)).is_ok());
+}
+
+#[test]
+fn releases_whose_scripts_a_node_loses_or_does_not_load_keep_no_command_waiting() {
+    for refusal in [
+        None,
+        Some("NOPERM this user has no permissions"),
+        Some("ERR unknown command 'SCRIPT'"),
+    ] {
+        let (world, server) = start();
+        let mut node = server.node();
+        let [first, second] = [1, 2].map(|micros| proposal(world, micros));
+        let leases = [(&b"one"[..], first, A), (&b"two"[..], second, B)];
+        for (key, proposal, token) in leases {
+            let acquire = acquire_of(key, token).with_proposal(Some(proposal));
+            assert!(world.execute(&mut node, &acquire).is_ok());
+        }
+        server.scripts().flush();
+        server.scripts().refusal = refusal;
+        server.scripts().is_flushed_at_once = refusal.is_none();
+        for (key, proposal, token) in leases {
+            let release = release_of(key, token).with_proposal(Some(proposal));
+            let result = world.execute(&mut node, &release);
+            assert_eq!(result, Err(Failure::Transport(TransportError::NoScript)));
+        }
+        for _ in 0..3 {
+            let heard = server.heard_all().len();
+            assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+            let heard = server.heard_all().split_off(heard);
+            assert!(heard.len() <= 40, "{refusal:?}: {heard:?}");
+            assert!(world.execute(&mut node, &release(A)).is_ok());
+        }
+        assert_eq!((server.connections(), world.now_ms()), (1, 0));
+    }
 }
 
 #[test]
