@@ -15,7 +15,7 @@ use redlock_std::{Options, OptionsError};
 use super::deadline::Deadline;
 use super::journal::Form;
 #[cfg(target_os = "linux")]
-use super::starter::PROGRAM;
+use super::starter::check_proc;
 use crate::lease_file::LeaseFile;
 use crate::lock_options::{LockOptions, MIN_TTL};
 use crate::nodes::{NodeArguments, Urls};
@@ -189,10 +189,10 @@ impl Arguments {
         let kill_after = self.kill_after(&options)?;
         #[cfg(target_os = "linux")]
         if self.die_with_parent
-            && let Err(error) = std::fs::symlink_metadata(PROGRAM)
+            && let Err(error) = check_proc()
         {
             return Err(format!(
-                "--die-with-parent needs /proc of the system: {PROGRAM}: {error}"
+                "--die-with-parent needs /proc of the system: {error}"
             ));
         }
         let nodes = self.nodes.urls()?;

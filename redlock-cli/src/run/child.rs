@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread;
 
@@ -136,9 +138,29 @@ impl Child {
         self.group.as_raw_pid()
     }
 
-    /// Sends `signal` to the whole group. Does nothing if the group has ended.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let _gone = kill_process_group(self.group, signal);
+    /// Sends `signal` to the whole group. Does nothing if the group has ended. Returns `false` if no process of the group takes signals
+    /// of this one, because they have become another user, as with `sudo`.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        // Elsewhere a zombie gives this error too.
+        let is_linux = cfg!(target_os = "linux");
+        !(is_linux && kill_process_group(self.group, signal) == Err(Errno::PERM))
+    }
+
+    /// Whether the command has left processes in its group.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_left_others(&self) -> bool {
+        let group = self.pid().to_string();
+        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        pids.filter_map(|pid| stat_of(&pid.path())).any(|stat| {
+            let mut words = stat.split_ascii_whitespace();
+            let (state, of_group) = (words.next(), words.nth(1));
+            of_group == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
+        })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) const fn has_left_others(&self) -> bool {
+        false
     }
 
     /// Waits until the command has ended. It stays a zombie until it is reaped, so its process ID is not reused, and a
@@ -167,7 +189,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if !self.is_reaped {
-            self.signal(Signal::KILL);
+            let _gone = self.signal(Signal::KILL);
             let _status = self.process.wait();
         }
     }
@@ -228,10 +250,8 @@ fn reap_zombies(child: Pid) -> bool {
     let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = names.filter_map(|name| Pid::from_raw(name.file_name().to_str()?.parse().ok()?));
     let is_zombie = |pid: &Pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name of the program, in parentheses, may contain anything.
-        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let mut words = rest.split_ascii_whitespace();
+        let stat = stat_of(Path::new(&format!("/proc/{pid}"))).unwrap_or_default();
+        let mut words = stat.split_ascii_whitespace();
         words.next() == Some("Z") && words.next() == Some(own.as_str())
     };
     let orphans = pids.filter(|pid| *pid != child && is_zombie(pid));
@@ -239,6 +259,15 @@ fn reap_zombies(child: Pid) -> bool {
         .filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))))
         .count()
         > 0
+}
+
+/// What the system tells of a process, from its state on: after the name of the program, which is in parentheses and may contain anything.
+#[cfg(target_os = "linux")]
+fn stat_of(process: &Path) -> Option<String> {
+    let stat = std::fs::read(process.join("stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.to_owned())
 }
 
 /// Handles a stopped child, which does not continue by itself.

@@ -97,6 +97,11 @@ impl Deadline {
         }
     }
 
+    /// Whether the child got SIGTERM, and it is not yet time for SIGKILL.
+    pub(crate) fn has_time(&self, now: Instant) -> bool {
+        matches!(self.stage, Stage::Terminated { kill_at } if now < kill_at)
+    }
+
     /// Whether the child got SIGTERM or SIGKILL.
     pub(crate) const fn is_over(&self) -> bool {
         !matches!(self.stage, Stage::Running)

@@ -45,10 +45,19 @@ pub(crate) struct Starter {
     mark: String,
 }
 
+/// Fails if there is no `/proc`, or if it is that of other processes, as in a new namespace of process IDs without a mount of its own.
+pub(crate) fn check_proc() -> io::Result<()> {
+    let own = std::fs::read_link("/proc/self")?;
+    if own.as_os_str() != OsStr::new(&std::process::id().to_string()) {
+        return Err(io::Error::other("it is that of another PID namespace"));
+    }
+    std::fs::symlink_metadata(PROGRAM).map(drop)
+}
+
 impl Starter {
     /// `None` if the system has no `/proc`.
     pub(crate) fn new() -> Option<Self> {
-        std::fs::symlink_metadata(PROGRAM).ok()?;
+        check_proc().ok()?;
         let random = RandomState::new().build_hasher().finish();
         // A name has at most 15 bytes, and the number of the error is behind the mark.
         let mark = format!("{random:016x}").chars().take(10).collect();

@@ -1,6 +1,7 @@
 //! Supervises the command from its start to its end.
 
 use core::pin::pin;
+use core::time::Duration;
 use std::process::ExitStatus;
 
 use redlock_core::Clock;
@@ -59,7 +60,7 @@ pub(crate) async fn supervise(
         let why = || lost.clone().unwrap_or_else(|| validity.trouble());
         match deadline.order(now, validity.until(), lost.is_some()) {
             Some(Order::Terminate { kill_at }) => {
-                child.signal(Signal::TERM);
+                let is_permitted = child.signal(Signal::TERM);
                 // A stopped child would not handle SIGTERM.
                 child.signal(Signal::CONT);
                 let kill_in = kill_at.saturating_duration_since(now);
@@ -68,6 +69,9 @@ pub(crate) async fn supervise(
                     pid,
                     kill_in,
                 });
+                if !is_permitted {
+                    journal.write(&not_permitted(pid));
+                }
             }
             Some(Order::Kill) => {
                 child.signal(Signal::KILL);
@@ -86,7 +90,10 @@ pub(crate) async fn supervise(
     }
     let is_over = deadline.is_over() || lost.is_some() || SystemClock.now() >= validity.until();
     if is_over {
-        // Other processes of the group must not run on without the lock.
+        // Those that it has left in its group have the time that it had. They must not run on without the lock.
+        while deadline.has_time(SystemClock.now()) && child.has_left_others() {
+            tokio::time::sleep(GLANCE).await;
+        }
         child.signal(Signal::KILL);
     }
     let not_started = child.not_started();
@@ -113,13 +120,26 @@ fn forward(signal: Signal, child: &Child, journal: &Journal) {
         journal.write(&Event::Forwarded {
             signal: signal.as_raw(),
         });
-        child.signal(signal);
+        if !child.signal(signal) {
+            journal.write(&not_permitted(child.pid()));
+        }
         if ENDING.contains(&signal) {
             // A stopped child would not handle it.
             child.signal(Signal::CONT);
         }
     }
 }
+
+fn not_permitted(pid: i32) -> Event {
+    let why = format!(
+        "the command (process {pid}) has become another user, and gets no signal of redlock: it can run on without the lock; run \
+         redlock itself as that user"
+    );
+    Event::Warned { why }
+}
+
+/// The interval at which the rest of the group is looked at, after the end of the command.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// The forwarded signals that ask the child to end.
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];

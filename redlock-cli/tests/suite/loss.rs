@@ -168,6 +168,66 @@ fn a_lock_that_is_taken_away_ends_the_command_at_once() {
 }
 
 #[test]
+fn what_a_command_leaves_in_its_group_has_the_time_of_kill_after_too() {
+    let (servers, directory) = (Servers::start(3), tempdir().unwrap());
+    let tidy = directory.path().join("tidy");
+    // The shell of the pipe ends at once.
+    let script = format!(
+        "sh -c \"trap 'sleep 0.3; echo done > {}; exit' TERM; echo ready; for i in \\$(seq 4000); do sleep 0.01; done\" | cat",
+        tidy.display()
+    );
+    let options = ["--ttl=12s", "--kill-after=3s", "--json"];
+    let holder = Process::ready(run(&servers, &options, "dock-7", &script));
+    servers.iter().for_each(take_away);
+    holder.end().expect_code(76);
+    assert!(tidy.exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_has_become_another_user_is_told_to_run_on() {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::{geteuid, kill_process_group};
+
+    use crate::process::redlock;
+
+    if !geteuid().is_root() {
+        println!("not tested: only root can make a program that becomes another user");
+        return;
+    }
+    let (servers, directory) = (Servers::start(3), tempdir().unwrap());
+    // As sudo does.
+    let program = directory.path().join("as-root");
+    fs::copy("/usr/bin/setpriv", &program).unwrap();
+    for (path, mode) in [(&*program, 0o4755), (directory.path(), 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    let inner = redlock(&["run", "--ttl=2s", "--json", "dock-7", "--"]);
+    // Where another user finds it.
+    let copy = directory.path().join("redlock");
+    fs::copy(inner.get_program(), &copy).unwrap();
+    command.arg(copy).args(inner.get_args());
+    command
+        .arg(&program)
+        .args(["--reuid=0", "sh", "-c", "echo ready; exec sleep 4"]);
+    command.env("REDLOCK_NODES", servers.urls().join(","));
+    let holder = Process::ready(command);
+    servers.iter().for_each(take_away);
+    eventually("a warning", || {
+        holder.stderr().contains("has become another user")
+    });
+    let ended = holder.end();
+    ended.expect_code(76);
+    let started = ended.events();
+    let pid = named(&started, "started")["pid"].as_i64().unwrap();
+    let group = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let _gone = kill_process_group(group, Signal::KILL);
+}
+
+#[test]
 fn a_lock_that_is_lost_during_a_short_command_is_noticed_at_its_end() {
     let servers = Servers::start(5);
     for (lost, code) in [(5, 76), (3, 76), (2, 7)] {

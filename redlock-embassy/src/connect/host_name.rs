@@ -187,20 +187,20 @@ impl<'a> Host<'a> {
     /// may change.
     pub(super) fn logged_in(&mut self, address: IpAddress) {
         self.has_cancelled = false;
+        self.answered_at = None;
         self.proven = Some(address);
         self.next = self.addresses.len();
     }
 
     /// Ends the attempt. The next one does not wait for the answer to the same question: it is made with the addresses that are
     /// known, if there are any. If the answer took most of the attempt, the same address is tried again.
-    pub(super) fn cancel(&mut self, is_connecting: bool) {
+    pub(super) fn cancel(&mut self, _is_connecting: bool) {
         if self.is_asking {
             self.is_asking = false;
             self.has_cancelled = true;
             self.next = 0;
             self.begin_with_proven();
-        } else if is_connecting
-            && let Some(answered_at) = self.answered_at
+        } else if let Some(answered_at) = self.answered_at
             && answered_at.elapsed() < answered_at.saturating_duration_since(self.asked_at)
         {
             self.next = self.next.saturating_sub(1);
