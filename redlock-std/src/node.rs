@@ -175,7 +175,8 @@ impl RedisNode {
         let queue = &self.owner.queue;
         let reach = queue.current_reach();
         let failure = if reach.is_connected {
-            self.denial(options).map(Failure::Denied)
+            let denial = self.denial(options).map(Failure::Denied);
+            denial.or_else(|| queue.refusal().map(Failure::Transport))
         } else {
             reach.error.map(Failure::Transport)
         };

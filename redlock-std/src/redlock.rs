@@ -90,7 +90,7 @@ impl Redlock {
     /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
     /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
     /// percent-encode `#`, `/`, `?`, `@`, `:` and `%`. The URL of a Unix socket has them as parameters:
-    /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`.
+    /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`. A user with `nopass` takes any password, and needs one here.
     ///
     /// The certificates of nodes are always verified, against the authorities that this system trusts. The authorities
     /// are read once per process, at its first TLS URL.
@@ -383,7 +383,8 @@ impl Redlock {
     ///
     /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
     /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
-    /// as a quarantine, is known from the answer to the last acquire. Only an acquire asks a node again whose configuration cost it its
+    /// as a quarantine, is known from the answer to the last acquire, and so is a node that refuses all of them, because its memory is full
+    /// or the user may not call the command, for example. Only an acquire asks a node again whose configuration cost it its
     /// vote, such as a replica: so a readiness check that keeps requests away should try one while it is not ready, of a key of its
     /// own. The process can acquire locks if a majority has a vote:
     ///

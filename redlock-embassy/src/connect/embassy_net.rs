@@ -268,7 +268,7 @@ impl Connect for NetSocket<'_> {
     async fn close(&mut self) {
         #[cfg(feature = "dns")]
         if let Some(host) = &mut self.host {
-            host.cancel(self.is_connecting);
+            host.cancel();
         }
         self.is_connecting = false;
         self.is_closed = true;

@@ -194,7 +194,7 @@ impl<'a> Host<'a> {
 
     /// Ends the attempt. The next one does not wait for the answer to the same question: it is made with the addresses that are
     /// known, if there are any. If the answer took most of the attempt, the same address is tried again.
-    pub(super) fn cancel(&mut self, _is_connecting: bool) {
+    pub(super) fn cancel(&mut self) {
         if self.is_asking {
             self.is_asking = false;
             self.has_cancelled = true;

@@ -308,6 +308,27 @@ fn an_address_that_refuses_a_later_step_of_the_login_does_not_hide_the_next_one(
     }
 }
 
+/// As over TLS, where the handshake did not fit into what the question had left of the connect timeout.
+#[test]
+fn an_address_that_accepted_after_a_slow_question_is_tried_again_without_one() {
+    let (servers, mut lan) = lan::<1>();
+    lan.name_server.answer_with(&[HOST]);
+    let [name] = lan.resolve::<1>();
+    let mut socket = lan.named_socket(name, 0);
+    lan.run(socket.connect()).unwrap();
+    socket.logged_in();
+    lan.run(socket.close());
+    lan.name_server.answer_after(ms(2_200));
+    let mut attempt = || {
+        lan.run(socket.connect()).unwrap();
+        lan.idle(ms(700));
+        lan.run(socket.close());
+        (servers[0].connections(), lan.name_server.asked())
+    };
+    let (connections, asked) = attempt();
+    assert_eq!(attempt(), (connections + 1, asked));
+}
+
 #[test]
 fn a_new_connection_does_not_begin_with_the_address_after_the_one_that_answered() {
     let (servers, mut lan) = lan::<1>();

@@ -227,6 +227,8 @@ struct Session<'a> {
     has_answered: bool,
     /// The number of batches in flight that were sent before the node answered like a replica. Their grants do not count.
     in_doubt: usize,
+    /// Whether the node has refused the last acquire, for a reason that concerns any key.
+    has_refused: bool,
 }
 
 /// Commands that were sent in one write.
@@ -278,6 +280,7 @@ impl<'a> Session<'a> {
             postponed: Postponed::new(),
             has_answered: false,
             in_doubt: 0,
+            has_refused: false,
         }
     }
 
@@ -397,7 +400,11 @@ impl<'a> Session<'a> {
             .any(|call| !call.is_release())
             .then(|| (self.queue.admission(), SystemClock.now()));
         for mut call in calls {
-            let answer = match answers.next() {
+            let answer = answers.next();
+            if call.command().is_acquire() {
+                self.note_refusal(answer.as_ref());
+            }
+            let answer = match answer {
                 Some(Value::ServerError(error)) => {
                     // After SCRIPT FLUSH, or a restart behind a proxy.
                     if error.code() == "NOSCRIPT" && call.send_script_text() {
@@ -461,6 +468,20 @@ impl<'a> Session<'a> {
         if !again.is_empty() {
             // Ahead of commands that have not been sent yet.
             self.queue.push_front(again.into_iter());
+        }
+    }
+
+    /// Records what the answer to an acquire tells about those of any key.
+    fn note_refusal(&mut self, answer: Option<&Value>) {
+        let refusal = match answer {
+            Some(Value::ServerError(error)) if answer::is_of_any_key(error) => {
+                Some(rejected(error.clone()))
+            }
+            _ => None,
+        };
+        if refusal.is_some() || self.has_refused {
+            self.has_refused = refusal.is_some();
+            self.queue.set_refusal(refusal);
         }
     }
 

@@ -184,6 +184,21 @@ impl Parts {
             Some(host) if !is_unix(scheme) => format!("{scheme}://{}..", printable(host)),
             _ => start,
         };
+        let parameters: &[&str] = match is_unix(scheme) {
+            true => &["db", "user", "pass", "protocol"],
+            false => &["protocol"],
+        };
+        // The redis crate ignores those that it does not know.
+        if url
+            .query_pairs()
+            .any(|(name, _)| !parameters.contains(&&*name))
+        {
+            let known = parameters.join(", ");
+            return Err(bad(
+                &shown,
+                &format!("it has an unknown parameter: the known ones are {known}"),
+            ));
+        }
         // TLS is our own, and the redis crate does not parse `rediss://` without its TLS feature.
         if is_tls && url.set_scheme("redis").is_err() {
             return Err(bad(&shown, "it cannot be parsed"));
@@ -195,6 +210,14 @@ impl Parts {
                 Some(_) => bad(&shown, "it has an unknown parameter"),
                 None => bad(&shown, &error.to_string()),
             })?;
+        let login = info.redis_settings();
+        // The client would act as the user `default`.
+        if login.password().is_none() && login.username().is_some_and(|user| user != "default") {
+            return Err(bad(
+                &shown,
+                "it names a user without a password: write both; any password will do for a user with nopass",
+            ));
+        }
         Ok(Self {
             shown,
             address: info.addr().clone(),
@@ -417,6 +440,12 @@ mod tests {
             ("rediss://host#insecure", "#insecure is refused"),
             ("rediss://host/#insecure", "#insecure is refused"),
             ("10.0.0.1:6379", "write redis://HOST:PORT"),
+            ("redis://locker@host", "a user without a password"),
+            ("redis://host?pass=secret", "the known ones are protocol"),
+            #[cfg(unix)]
+            ("unix:///r.sock?user=locker", "a user without a password"),
+            #[cfg(unix)]
+            ("unix:///r.sock?user=locker&password=x", "db, user, pass"),
         ] {
             let message = Address::parse(url).unwrap_err().to_string();
             assert!(message.contains(advice), "{message}");

@@ -56,6 +56,15 @@ pub(crate) fn is_transient(code: &str) -> bool {
     CODES.contains(&code)
 }
 
+/// Whether a node with this error refuses the command whatever its key is, until somebody does something about it.
+pub(crate) fn is_of_any_key(error: &ServerError) -> bool {
+    let details = error.details().unwrap_or_default();
+    match code(error) {
+        "NOPERM" => details.contains("permissions to run"),
+        code => is_transient(code),
+    }
+}
+
 /// Whether a node with this error has refused the login.
 pub(crate) fn is_login(code: &str) -> bool {
     ["NOAUTH", "WRONGPASS"].contains(&code)

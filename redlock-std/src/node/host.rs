@@ -27,6 +27,9 @@ type Found = io::Result<Vec<SocketAddr>>;
 /// How long to wait for an address before the next one is tried in parallel, as in RFC 8305.
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// By then all addresses are tried, however many there are: a dial has a second.
+const LAST_START: Duration = Duration::from_millis(750);
+
 /// More addresses than a host name normally has.
 const MAX_ADDRESSES: usize = 16;
 
@@ -92,7 +95,11 @@ fn look_up(name: String, port: u16) -> io::Result<oneshot::Receiver<Found>> {
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
 /// Tries one address after the other: the next one when the last one has failed or its head start is over.
-async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+async fn race(addresses: impl ExactSizeIterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let others = u32::try_from(addresses.len())
+        .unwrap_or(u32::MAX)
+        .saturating_sub(1);
+    let head_start = HEAD_START.min(LAST_START / others.max(1));
     let mut waiting = addresses.peekable();
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failed = None;
@@ -104,7 +111,7 @@ async fn race(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStre
             return Err(failed.unwrap_or_else(nowhere));
         }
         let connected = if waiting.peek().is_some() {
-            timeout(HEAD_START, first(&mut attempts)).await
+            timeout(head_start, first(&mut attempts)).await
         } else {
             Ok(first(&mut attempts).await)
         };
@@ -187,6 +194,7 @@ mod tests {
             vec![silent, silent, good],
             vec![silent, refused, good],
             vec![refused, good, silent],
+            [vec![silent; MAX_ADDRESSES - 1], vec![good]].concat(),
         ] {
             let start = Instant::now();
             let stream = race(addresses.clone().into_iter()).await.unwrap();

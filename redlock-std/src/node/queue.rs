@@ -53,6 +53,8 @@ struct State {
     longest_timeout: Duration,
     /// Since when the node has been connected and has answered, or has not.
     reach: Reach,
+    /// Why the node has refused the last acquire, if it refuses all of them.
+    refusal: Option<TransportError>,
     /// When the waiting calls were looked through last, for those that are pointless.
     pruned_at: Option<Instant>,
 }
@@ -130,6 +132,7 @@ impl Queue {
                     is_connected: false,
                     error: None,
                 },
+                refusal: None,
                 pruned_at: None,
             }),
             admission: RwLock::new(Admission::new()),
@@ -306,6 +309,15 @@ impl Queue {
     /// Whether the node is reached, and since when.
     pub(crate) fn current_reach(&self) -> Reach {
         self.lock().reach.clone()
+    }
+
+    /// Records whether the node refuses acquires of any key, and why.
+    pub(crate) fn set_refusal(&self, refusal: Option<TransportError>) {
+        self.lock().refusal = refusal;
+    }
+
+    pub(crate) fn refusal(&self) -> Option<TransportError> {
+        self.lock().refusal.clone()
     }
 
     /// Whether calls wait to be sent to a node that may have a key of this process. A node that was never connected has none.

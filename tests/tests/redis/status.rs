@@ -45,6 +45,34 @@ async fn a_dead_minority_is_in_the_status_within_a_second_and_so_is_its_return()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_memory_is_full_has_no_vote_in_the_status_until_it_grants_again() {
+    let servers = Servers::start(3);
+    let redlock = connected(&servers, patient(TTL)).await;
+    let set_limit = |limit: &str| {
+        let _ok: String = servers[1]
+            .query(&["CONFIG", "SET", "maxmemory", limit])
+            .unwrap();
+    };
+    set_limit("1");
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    // The other two are a quorum, so its answer may come after theirs.
+    eventually("the refusal is known", Duration::from_secs(5), || {
+        !redlock.status()[1].has_vote()
+    })
+    .await;
+    let status = redlock.status();
+    assert!(status[1].to_string().contains("OOM"), "{}", status[1]);
+    assert!(status[1].is_connected && status[0].has_vote() && status[2].has_vote());
+
+    set_limit("0");
+    redlock.acquire("dock-7").await.unwrap().release().await;
+    eventually("it has a vote", Duration::from_secs(5), || {
+        redlock.status()[1].has_vote()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_quarantine_of_a_fenced_lock_is_in_the_status_after_an_acquire() {
     let servers = Servers::start(3);
     let options = patient(TTL).fenced(Fencing::default()).unwrap();
