@@ -28,10 +28,13 @@ pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     renewed_after: usize,
     /// The login of the present connection is not accepted yet.
     is_new: bool,
-    /// The step that loads the next script, if a connection ended before all of them were loaded. Each connection goes on with it:
-    /// one that is closed when it is idle may never last long enough for all.
+    /// The step that loads the next script, if a connection ended before all of them were loaded. The next connection goes on with it:
+    /// one that is closed when it is idle may never last long enough for all. If it loads none, the one after that does not.
     #[cfg(feature = "scripts")]
     scripts_left: Option<login::Step>,
+    /// How many connections in a row have ended before the client could stand in a line.
+    #[cfg(feature = "queue")]
+    line_breaks: u8,
     /// Bytes were written to the socket and not flushed.
     is_unflushed: bool,
     /// When the client began to wait for the next reply.
@@ -154,6 +157,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             is_new: false,
             #[cfg(feature = "scripts")]
             scripts_left: None,
+            #[cfg(feature = "queue")]
+            line_breaks: 0,
             is_unflushed: false,
             waiting_since: Instant::from_micros(0),
             failures: 0,
@@ -643,6 +648,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         let step = self.with_scripts_left(step);
         let Some(step) = step else {
             debug!("{}: ready", self.socket.name());
+            #[cfg(feature = "queue")]
+            if matches!(self.state, State::LoggingIn { step, .. } if step.is_of_lines()) {
+                self.line_breaks = 0;
+            }
             self.state = State::Open;
             if self.is_new {
                 self.is_new = false;
@@ -672,7 +681,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 self.scripts_left = None;
                 None
             }
-            (None, _) if self.is_new => self.scripts_left,
+            (None, _) if self.is_new => self.scripts_left.take(),
             (None, _) => None,
         }
     }
@@ -689,6 +698,15 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     pub(crate) fn abort(&mut self, why: TransportError, clock: &impl Clock) {
         warning!("{}: {}", self.socket.name(), why);
         let now = clock.now();
+        #[cfg(feature = "queue")]
+        if matches!(self.state, State::LoggingIn { step, .. } if step.is_of_lines()) {
+            self.line_breaks += 1;
+            // Something on the way may close connections on these commands. A plain lock needs none of them.
+            if self.line_breaks == Self::LINE_BREAKS_MAX {
+                self.line_breaks = 0;
+                self.mail.refuse(now);
+            }
+        }
         self.state = State::Closing {
             until: later(now, CLOSE_MICROS),
             again_at: later(now, self.back_off_micros()),
@@ -696,6 +714,9 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         self.why = why;
         self.failures = self.failures.saturating_add(1);
     }
+
+    #[cfg(feature = "queue")]
+    const LINE_BREAKS_MAX: u8 = 2;
 
     /// The pause before the next attempt. Zero after the first failure in a row, because most nodes that drop a connection
     /// accept the next one at once.

@@ -168,6 +168,15 @@ impl Step {
         }
     }
 
+    /// Whether the client takes this step to stand in a line, and maybe for nothing else.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn is_of_lines(self) -> bool {
+        matches!(
+            self,
+            Self::LoadScript(_) | Self::Hello | Self::Subscribe | Self::Publish
+        )
+    }
+
     /// Whether this step asks the node for its identity.
     pub(crate) const fn is_node_info(self) -> bool {
         match self {

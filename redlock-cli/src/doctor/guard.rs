@@ -121,10 +121,22 @@ pub(crate) fn finding(seen: &Seen, records: Records, longest: Duration) -> Findi
             "no record: {}",
             nothing(seen.info.as_ref().ok(), records)
         )),
-        (Guard::SomethingElse | Guard::OtherType, _) => bad(format!(
-            "{GUARD_KEY} is no guard record, so it grants no fenced lock: find out which program wrote it, then \
-            run {REPAIR}"
-        )),
+        (Guard::SomethingElse | Guard::OtherType, _) => {
+            // Without a record, the repair does not know the settings of the clients.
+            let back = if records.are_all {
+                ""
+            } else {
+                "bring all nodes back, "
+            };
+            let settings = match records.least {
+                Some(_) => "",
+                None => " with the --max-ttl, --window and --step-back of the clients",
+            };
+            bad(format!(
+                "{GUARD_KEY} is no guard record, so it grants no fenced lock: find out which program wrote it, {back}then \
+                run {REPAIR}{settings}"
+            ))
+        }
         (Guard::Record(record, standing), in_use) => {
             let settings = record.settings;
             let cure = || cure(records, Sight::Old(settings));

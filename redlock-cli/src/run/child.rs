@@ -49,7 +49,9 @@ impl Launch {
         let starter = Starter::new();
         #[cfg(target_os = "linux")]
         let started = starter.as_ref().map(|starter| {
-            let mut process = starter.start(plan.die_with_parent);
+            // The one above kills this process when its lock is lost, but not the command, which is in a group of its own.
+            let dies_with_parent = plan.die_with_parent || terminal::is_below_another();
+            let mut process = starter.start(dies_with_parent);
             process.arg(&plan.command);
             process
         });

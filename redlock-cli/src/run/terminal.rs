@@ -110,6 +110,11 @@ pub(crate) fn above_command() -> (&'static str, String) {
     (ABOVE, all)
 }
 
+/// Whether this process runs under another `redlock run`.
+pub(crate) fn is_below_another() -> bool {
+    env::var_os(ABOVE).is_some_and(|above| !above.is_empty())
+}
+
 /// Whether `group` is that of a `redlock run` under which this process runs. One that has ended lends nothing: its terminal is back
 /// with another user.
 fn is_of_one_above(group: Pid) -> bool {

@@ -183,6 +183,26 @@ fn what_a_command_leaves_in_its_group_has_the_time_of_kill_after_too() {
     assert!(tidy.exists());
 }
 
+/// The outer one can kill the inner `redlock`, which is in its group, and not the command of the inner one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_under_two_locks_ends_when_the_outer_lock_is_lost() {
+    let servers = Servers::start(3);
+    let redlock = env!("CARGO_BIN_EXE_redlock");
+    let script = format!(
+        "exec {redlock} run --ttl 2s inner -- sh -c \"trap '' TERM; echo \\$\\$; echo ready; for i in \\$(seq 9000); do sleep 0.01; done\""
+    );
+    let options = ["--ttl=2s", "--keep-env", "--json"];
+    let holder = Process::ready(run(&servers, &options, "dock-7", &script));
+    let pid = holder.stdout().lines().next().unwrap().to_owned();
+    servers.iter().for_each(take_away);
+    holder.end().expect_code(76);
+    eventually("the end of the command", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_command_that_has_become_another_user_is_told_to_run_on() {

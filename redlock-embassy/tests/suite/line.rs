@@ -1,10 +1,13 @@
 //! A client that waits in the line of a lock: the calls of the node, wherever they are cut and whatever is dropped.
 
-use redlock_core::Transport;
+use embassy_futures::join::join;
+use redlock_core::mock::SeededEntropy;
 use redlock_core::transport::{Call, Command, Mailbox, Place, Reply};
-use redlock_embassy::TcpNode;
+use redlock_core::{Clock, Transport};
+use redlock_embassy::{Options, Redlock, TcpNode};
 
-use crate::wire::{Entry, Server, message};
+use crate::fleet::{fleet, lock};
+use crate::wire::{Entry, Server, Who, message};
 use crate::world::*;
 
 const MAILBOX: [u8; 8] = [0xab; 8];
@@ -20,7 +23,7 @@ const SUBSCRIPTION: [&str; 3] = [
 ];
 
 /// An acquire of a client that stands in the line.
-fn join(token: &redlock_core::Token) -> Command<'_> {
+fn join_line(token: &redlock_core::Token) -> Command<'_> {
     acquire(token).with_place(Some(Place::waiting(mailbox(), Place::NOW, 225)))
 }
 
@@ -38,7 +41,7 @@ fn waiting_at(world: &'static World, server: &'static Server<'static>) -> Setup 
     let mut holder = server.connected();
     assert_eq!(world.execute(&mut holder, &acquire(C)), Ok(ACQUIRED));
     let mut node = server.node().with_mailbox(mailbox());
-    let reply = world.execute(&mut node, &join(A));
+    let reply = world.execute(&mut node, &join_line(A));
     assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
     assert_eq!(node.mailbox(), Some(mailbox()));
     (world, server, node)
@@ -57,7 +60,7 @@ fn a_client_subscribes_before_its_first_try_in_the_line_and_not_before() {
     assert_eq!(node.mailbox(), Some(mailbox().uncallable()));
     assert_eq!(server.heard(), ["SET a"]);
     for _ in 0..2 {
-        let reply = world.execute(&mut node, &join(B));
+        let reply = world.execute(&mut node, &join_line(B));
         assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
     }
     let heard = server.heard();
@@ -77,8 +80,8 @@ fn a_subscription_that_is_dropped_anywhere_goes_on_with_the_next_call() {
             assert_eq!(world.execute(&mut holder, &acquire(C)), Ok(ACQUIRED));
             server.stutter(chunk);
             let mut node = server.node().with_mailbox(mailbox());
-            let is_done = poll_times(polls, node.execute(&join(A))).is_some();
-            let reply = world.execute(&mut node, &join(B));
+            let is_done = poll_times(polls, node.execute(&join_line(A))).is_some();
+            let reply = world.execute(&mut node, &join_line(B));
             assert!(
                 matches!(reply, Ok(Reply::Waiting(..))),
                 "{reply:?} after {polls} polls"
@@ -160,13 +163,13 @@ fn calls_count_only_behind_the_reply_to_the_latest_try() {
         let after = after.map(message).unwrap_or_default();
         server.say(message(before));
         server.answer_with([&message(before), &refused[..], &after].concat());
-        let reply = world.execute(&mut node, &join(A));
+        let reply = world.execute(&mut node, &join_line(A));
         assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
         assert_eq!(call(world, &mut node), expected);
     }
     // Also if no call awaits the reply any more.
     server.hang(usize::MAX);
-    assert!(poll_times(2, node.execute(&join(B))).is_none());
+    assert!(poll_times(2, node.execute(&join_line(B))).is_none());
     server.say(message(b"1dock-7"));
     assert_eq!(call(world, &mut node), None);
     server.resume();
@@ -229,7 +232,7 @@ fn a_node_that_cannot_call_has_the_client_marked() {
         let mut node = server.node().with_mailbox(mailbox());
         assert_eq!(world.execute(&mut node, &acquire(C)), Ok(ACQUIRED));
         answers.iter().for_each(|answer| server.answer_with(answer));
-        let reply = world.execute(&mut node, &join(A));
+        let reply = world.execute(&mut node, &join_line(A));
         assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
         assert_eq!(node.mailbox(), Some(mailbox().uncallable()));
         assert_eq!(call(world, &mut node), None);
@@ -241,14 +244,48 @@ fn a_node_that_cannot_call_has_the_client_marked() {
 fn a_node_that_refuses_the_line_gets_plain_commands_for_a_minute() {
     let (world, server, mut node) = waiting();
     server.answer_with("-NOPERM this user has no permissions\r\n");
-    assert_eq!(world.execute(&mut node, &join(A)), Ok(HELD));
+    assert_eq!(world.execute(&mut node, &join_line(A)), Ok(HELD));
     assert_eq!(node.mailbox(), None);
     assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::NotMine));
     assert_eq!(server.heard_on(1)[6..], ["SET a", "RELEASE a"]);
     world.clock.advance(ms(60_000));
-    assert_eq!(world.execute(&mut node, &join(A)), Ok(ACQUIRED));
+    assert_eq!(world.execute(&mut node, &join_line(A)), Ok(ACQUIRED));
     assert_eq!(server.heard_on(1).last().unwrap(), "JOIN a");
     assert_eq!(server.connections(), 2);
+}
+
+/// As a proxy may do that knows only some commands.
+#[test]
+fn what_ends_the_connection_when_the_client_stands_in_a_line_costs_the_line_and_not_the_lock() {
+    for command in ["SCRIPT", "HELLO", "SUBSCRIBE", "PUBLISH"] {
+        let world: &'static World = Box::leak(Box::default());
+        let servers: &[Server<'_>; 3] = &fleet(world, Who::default());
+        let options = Options::new(ms(10_000)).unwrap().wait(ms(30_000));
+        let mut holder = lock(servers.each_ref(), 1, options);
+        let nodes = servers.each_ref().map(|server| {
+            server.close_on(command);
+            TcpNode::<_, _, 512>::new(server.wire(), &world.clock).with_mailbox(mailbox())
+        });
+        let mut device =
+            Redlock::<_, _, _, 3>::new(nodes, &world.clock, SeededEntropy::new(2), options)
+                .unwrap();
+        let lease = world.run(holder.acquire("dock-7")).unwrap();
+        let clock = &world.clock;
+        let hold = async {
+            clock
+                .sleep_until(clock.now().saturating_add(ms(1_000)))
+                .await;
+            holder.release(lease).await;
+        };
+        let ((), waited) = world.run(join(hold, device.acquire("dock-7")));
+        let lease = waited.unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert!(world.now_ms() < 5_000, "{command}: {} ms", world.now_ms());
+        world.run(device.release(lease));
+        // A day later, too.
+        world.clock.advance(ms(86_400_000));
+        let lease = world.run(device.acquire("dock-8")).unwrap();
+        world.run(device.release(lease));
+    }
 }
 
 #[test]
@@ -257,14 +294,14 @@ fn a_command_that_fits_only_without_its_place_is_sent_without_it() {
     // The key has six bytes.
     const FITS: usize = 196 + 2 * 6;
     let mut fits = TcpNode::<_, _, FITS>::new(server.wire(), &world.clock).with_mailbox(mailbox());
-    let reply = world.run(fits.execute(&join(A)));
+    let reply = world.run(fits.execute(&join_line(A)));
     assert_eq!(reply, Ok(ACQUIRED));
     assert_eq!(server.heard().last().unwrap(), "JOIN a");
 
     let mut short = TcpNode::<_, _, 180>::new(server.wire(), &world.clock).with_mailbox(mailbox());
-    assert_eq!(world.run(short.execute(&join(B))), Ok(HELD));
+    assert_eq!(world.run(short.execute(&join_line(B))), Ok(HELD));
     assert_eq!(world.run(fits.execute(&leave(A))), Ok(Reply::Released));
-    assert_eq!(world.run(short.execute(&join(B))), Ok(ACQUIRED));
+    assert_eq!(world.run(short.execute(&join_line(B))), Ok(ACQUIRED));
     assert_eq!(world.run(short.execute(&leave(B))), Ok(Reply::Released));
 }
 
@@ -286,7 +323,7 @@ fn a_stored_release_that_fits_only_without_its_place_is_sent_without_it() {
 fn holding_from_the_line() -> Setup {
     let (world, server) = start();
     let mut node = server.node().with_mailbox(mailbox());
-    assert_eq!(world.execute(&mut node, &join(A)), Ok(ACQUIRED));
+    assert_eq!(world.execute(&mut node, &join_line(A)), Ok(ACQUIRED));
     (world, server, node)
 }
 
@@ -363,7 +400,7 @@ fn an_acquire_is_not_sent_again_behind_its_release_wherever_its_call_is_dropped(
             assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::Released));
             server.stutter(chunk);
             server.answer_with(format!("-{error}\r\n"));
-            let is_done = poll_times(polls, node.execute(&join(B))).is_some();
+            let is_done = poll_times(polls, node.execute(&join_line(B))).is_some();
             let _reply = world.execute(&mut node, &leave(B));
             for _ in 0..3 {
                 let _reply = world.execute(&mut node, &extend(C));
@@ -439,7 +476,7 @@ fn whatever_a_node_says_between_replies_cannot_do_more_than_end_the_connection()
             server.say(garbage);
             let _call = call(world, &mut node);
             for _ in 0..2 {
-                let _reply = world.round(&mut node, &join(A));
+                let _reply = world.round(&mut node, &join_line(A));
                 world.clock.advance(ms(5_000));
             }
             let reply = world.execute(&mut node, &extend(B));

@@ -39,6 +39,8 @@ struct State {
     scripts: Scripts,
     /// Instead of the answers to the next commands, which are not carried out.
     scripted: VecDeque<Vec<u8>>,
+    /// Instead of an answer to this command, the connection ends.
+    closes_on: Option<&'static str>,
     attempts: Vec<Instant>,
     /// How often a stream was told that the login is accepted.
     logins: usize,
@@ -95,6 +97,7 @@ impl<'w> Server<'w> {
                 node_info: Who::default().answer(),
                 scripts: Scripts::default(),
                 scripted: VecDeque::new(),
+                closes_on: None,
                 attempts: Vec::new(),
                 logins: 0,
                 connections: Vec::new(),
@@ -309,6 +312,12 @@ impl<'w> Server<'w> {
         self.state().connections[number].has_ended
     }
 
+    /// From now on, this command ends the connection, as at a proxy that does not know it.
+    #[cfg(feature = "queue")]
+    pub(crate) fn close_on(&self, command: &'static str) {
+        self.state().closes_on = Some(command);
+    }
+
     fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }
@@ -323,6 +332,14 @@ impl State {
             && let Some(words) = take_command(&mut connection.inbox)
         {
             let name = name(&words);
+            if self
+                .closes_on
+                .is_some_and(|command| words[0] == command.as_bytes())
+            {
+                self.connections[number].has_ended = true;
+                self.heard.push((number, name));
+                return;
+            }
             let answer = match self.scripted.front() {
                 Some(_) if !is_preface(&name) => self.scripted.pop_front().unwrap_or_default(),
                 _ => self.answer(number, &words, now),

@@ -107,6 +107,11 @@ impl Credit {
         Ok(())
     }
 
+    /// How many bytes may still arrive.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Returns what the node has sent against the rules, if it has.
     pub(crate) fn violation(&self) -> Option<TransportError> {
         self.violation.get().cloned()

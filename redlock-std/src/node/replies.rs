@@ -168,11 +168,14 @@ impl Replies {
             budget.wait().await;
             self.credit.settle(CREDIT)?;
         }
-        let read = self.read(stream).await?;
+        // On the wire: TLS may take many bytes for one.
+        let left = self.credit.left();
+        self.read(stream).await?;
+        let read = left.saturating_sub(self.credit.left());
         if let Some(budget) = &self.budget {
             budget.spend(read);
         }
-        if read == READ {
+        if read >= READ {
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -212,7 +215,7 @@ impl Replies {
     }
 
     /// Reads what has arrived, at most [`READ`] bytes. Returns their number.
-    async fn read(&mut self, stream: &mut (impl Stream + ?Sized)) -> Result<usize, TransportError> {
+    async fn read(&mut self, stream: &mut (impl Stream + ?Sized)) -> Result<(), TransportError> {
         self.buffer.drain(..self.returned);
         self.seen -= self.returned;
         self.returned = 0;
@@ -227,7 +230,7 @@ impl Replies {
             return Err(TransportError::Disconnected);
         }
         self.buffer.extend_from_slice(chunk.filled());
-        Ok(chunk.filled().len())
+        Ok(())
     }
 }
 
@@ -236,11 +239,21 @@ mod tests {
     use tokio::io::{AsyncWriteExt, DuplexStream};
     use tokio::time::timeout_at;
 
+    use super::super::metered::{Metered, Unit};
     use super::*;
 
+    type Wire = Metered<DuplexStream>;
+
+    /// A connection whose bytes are counted, and its other end.
+    fn connection(budget: Arc<Budget>, room: usize) -> (Replies, Wire, DuplexStream) {
+        let credit = Credit::new();
+        let (stream, sender) = tokio::io::duplex(room);
+        let stream = Metered::new(stream, Arc::clone(&credit), Unit::Bytes);
+        (Replies::new(credit, budget), stream, sender)
+    }
+
     async fn read_all(sent: &[u8]) -> (Vec<Value>, TransportError) {
-        let mut replies = Replies::new(Credit::new(), Budget::new());
-        let (mut stream, mut sender) = tokio::io::duplex(100_000);
+        let (mut replies, mut stream, mut sender) = connection(Budget::new(), 100_000);
         let sent = sent.to_vec();
         let sending = tokio::spawn(async move {
             // Fails once the reader has ended the connection.
@@ -302,7 +315,7 @@ mod tests {
     }
 
     /// Reads for `time`, and returns the number of bytes of the replies.
-    async fn read_for(time: Duration, replies: &mut Replies, stream: &mut DuplexStream) -> usize {
+    async fn read_for(time: Duration, replies: &mut Replies, stream: &mut Wire) -> usize {
         let until = Instant::now() + time;
         let mut bytes = 0;
         while bytes < TOO_MANY
@@ -326,8 +339,7 @@ mod tests {
         let mut first_second = Vec::new();
         // The second connection is made because the server has ended the first one.
         for _ in 0..2 {
-            let mut replies = Replies::new(Credit::new(), Arc::clone(&budget));
-            let (mut stream, mut sender) = tokio::io::duplex(100_000);
+            let (mut replies, mut stream, mut sender) = connection(Arc::clone(&budget), 100_000);
             let flood = tokio::spawn(async move {
                 let messages = message(CALL).repeat(1_000);
                 while sender.write_all(&messages).await.is_ok() {}
@@ -350,10 +362,10 @@ mod tests {
     async fn the_calls_for_all_keys_of_a_client_that_waits_for_very_many_are_read_without_delay() {
         const KEYS: usize = 30_000;
 
-        let mut replies = Replies::new(Credit::new(), Budget::new());
+        let budget = Budget::new();
         // Their rate is a fifth of the limit.
         for _ in 0..3 {
-            let (mut stream, mut sender) = tokio::io::duplex(KEYS * 200);
+            let (mut replies, mut stream, mut sender) = connection(Arc::clone(&budget), KEYS * 200);
             sender.write_all(&message(CALL).repeat(KEYS)).await.unwrap();
             let start = Instant::now();
             for _ in 0..KEYS {
