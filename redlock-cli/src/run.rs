@@ -9,6 +9,7 @@ mod owner_record;
 mod signals;
 #[cfg(target_os = "linux")]
 mod starter;
+mod stat;
 mod supervisor;
 mod terminal;
 mod wait;

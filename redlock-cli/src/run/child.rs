@@ -5,8 +5,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-#[cfg(target_os = "linux")]
-use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread;
 
@@ -19,6 +17,8 @@ use super::arguments::Plan;
 use super::journal::{Event, Journal};
 #[cfg(target_os = "linux")]
 use super::starter::Starter;
+#[cfg(target_os = "linux")]
+use super::stat;
 use super::terminal::{self, Terminal};
 
 /// A command that is ready to be started.
@@ -95,7 +95,7 @@ impl Launch {
                 let spawned = process.spawn();
                 let group = spawned.as_ref().ok().map(Pid::from_child);
                 match (report.send(spawned), group) {
-                    (Err(_nobody), Some(group)) => {
+                    (Err(_unwanted), Some(group)) => {
                         let _gone = kill_process_group(group, Signal::KILL);
                     }
                     (Ok(()), Some(group)) => watch(group, &journal, end),
@@ -143,17 +143,18 @@ impl Child {
     /// Sends `signal` to the whole group. Does nothing if the group has ended. Returns `false` if no process of the group takes signals
     /// of this one, because they have become another user, as with `sudo`.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
+        let sent = kill_process_group(self.group, signal);
         // Elsewhere a zombie gives this error too.
-        let is_linux = cfg!(target_os = "linux");
-        !(is_linux && kill_process_group(self.group, signal) == Err(Errno::PERM))
+        !(cfg!(target_os = "linux") && sent == Err(Errno::PERM))
     }
 
     /// Whether the command has left processes in its group.
     #[cfg(target_os = "linux")]
     pub(crate) fn has_left_others(&self) -> bool {
         let group = self.pid().to_string();
-        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        pids.filter_map(|pid| stat_of(&pid.path())).any(|stat| {
+        let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut stats = names.filter_map(|name| stat::fields(name.file_name().to_str()?));
+        stats.any(|stat| {
             let mut words = stat.split_ascii_whitespace();
             let (state, of_group) = (words.next(), words.nth(1));
             of_group == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
@@ -252,7 +253,7 @@ fn reap_zombies(child: Pid) -> bool {
     let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = names.filter_map(|name| Pid::from_raw(name.file_name().to_str()?.parse().ok()?));
     let is_zombie = |pid: &Pid| {
-        let stat = stat_of(Path::new(&format!("/proc/{pid}"))).unwrap_or_default();
+        let stat = stat::fields(pid).unwrap_or_default();
         let mut words = stat.split_ascii_whitespace();
         words.next() == Some("Z") && words.next() == Some(own.as_str())
     };
@@ -261,15 +262,6 @@ fn reap_zombies(child: Pid) -> bool {
         .filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))))
         .count()
         > 0
-}
-
-/// What the system tells of a process, from its state on: after the name of the program, which is in parentheses and may contain anything.
-#[cfg(target_os = "linux")]
-fn stat_of(process: &Path) -> Option<String> {
-    let stat = std::fs::read(process.join("stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, rest) = stat.rsplit_once(')')?;
-    Some(rest.to_owned())
 }
 
 /// Handles a stopped child, which does not continue by itself.

@@ -11,6 +11,8 @@ use rustix::process::{
 };
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
+use super::stat;
+
 /// The terminal. The child runs in its own process group, so for the terminal it is in the background: if it reads from
 /// the terminal or sets its modes, the system stops it. This stop is the request for the terminal. If the child makes no
 /// request, the terminal stays with its present user, for example a pager at the end of a pipe.
@@ -133,7 +135,7 @@ fn is_of_one_above(group: Pid) -> bool {
 
 /// Whether `group` is that of a process below this one, for example of the command of a `redlock run` that the child runs.
 fn is_below(group: Pid) -> bool {
-    let parent = |pid: &Pid| Pid::from_raw(stat_field(*pid, 4)?.try_into().ok()?);
+    let parent = |pid: &Pid| Pid::from_raw(stat::number(pid, 4)?.try_into().ok()?);
     // No tree of processes is so deep.
     let mut line = core::iter::successors(Some(group), parent).take(1_000);
     line.any(|pid| pid == getpid())
@@ -141,16 +143,7 @@ fn is_below(group: Pid) -> bool {
 
 /// When a process was started, in ticks since the start of the system. `None` if the system does not tell.
 fn started_at(pid: Pid) -> Option<u64> {
-    stat_field(pid, 22)
-}
-
-/// A number of `/proc/PID/stat`, by its place in the documentation.
-fn stat_field(pid: Pid, number: usize) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The name of the program is in parentheses, and may contain some. The state of the process, the third field, follows it.
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(number - 3)?.parse().ok()
+    stat::number(pid, 22)
 }
 
 /// Lets the calling thread write to the terminal, and take it back, from the background. By default the system would

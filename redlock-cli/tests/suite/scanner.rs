@@ -1,4 +1,4 @@
-//! A scanner, as one for viruses: nobody opens or executes a file before it has looked at it.
+//! A scanner, as one for viruses: a file is opened or executed only after the scanner has looked at it.
 
 use std::os::fd::AsFd;
 use std::path::Path;

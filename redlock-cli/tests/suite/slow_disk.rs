@@ -13,7 +13,7 @@ use crate::scanner::Scanner;
 
 const KEY: &str = "dock-7";
 
-/// A shell of our own, so that nobody else waits for the scanner.
+/// A copy, so that no other process waits for the scanner.
 fn shell(folder: &Path) -> PathBuf {
     let shell = folder.join("sh");
     fs::copy("/bin/sh", &shell).unwrap();

@@ -56,7 +56,7 @@ pub(crate) fn is_transient(code: &str) -> bool {
     CODES.contains(&code)
 }
 
-/// Whether a node with this error refuses the command whatever its key is, until somebody does something about it.
+/// Whether a node with this error refuses the command for every key, until its state or the permissions of the user change.
 pub(crate) fn is_of_any_key(error: &ServerError) -> bool {
     let details = error.details().unwrap_or_default();
     match code(error) {
