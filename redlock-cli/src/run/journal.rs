@@ -158,7 +158,8 @@ fn write_lines(queue: &Receiver<Line>, mut output: impl Write) {
     while let Ok(line) = queue.recv() {
         match line {
             Line::Text(line) => {
-                let _unread = writeln!(output, "{line}");
+                // In one write: the command may write to the same file.
+                let _unread = output.write_all(format!("{line}\n").as_bytes());
             }
             Line::Last(done) => {
                 let _nobody = done.send(());

@@ -308,7 +308,11 @@ pub(crate) fn time(event: &Value, field: &str) -> SystemTime {
 
 fn events(stderr: &str) -> Vec<Value> {
     let lines = stderr.lines().filter(|line| line.starts_with('{'));
-    lines.map(|line| line.parse().unwrap()).collect()
+    let event = |line: &str| {
+        line.parse()
+            .unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    lines.map(event).collect()
 }
 
 /// What a process has written so far.
