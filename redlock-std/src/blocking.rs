@@ -246,8 +246,9 @@ impl Redlock {
     }
 
     /// Closes this handle and its clones: no acquire begins any more, those that wait in other threads end with
-    /// [`AcquireError::Closed`], and the queued releases are sent. Returns how many releases are still unanswered: their keys may be
-    /// left until they expire.
+    /// [`AcquireError::Closed`], and the queued releases are sent. Returns how many releases are still unanswered, or were dropped
+    /// because too many waited: their keys may be left until they expire. [`warnings`](Self::warnings) tells of releases that were
+    /// dropped or refused.
     ///
     /// Call it before the process ends, when the threads that hold guards have ended. It blocks until the nodes that can be reached
     /// have answered, at most for four node timeouts, but at least for a second. Guards that still exist are not released by it. Their

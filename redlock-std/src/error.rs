@@ -193,12 +193,9 @@ impl AcquireError {
     }
 
     fn is_login_refused(&self) -> bool {
-        self.missing_votes().any(|error| {
-            matches!(
-                error.failure(),
-                Failure::Transport(TransportError::LoginRefused(_))
-            )
-        })
+        self.missing_votes().any(
+            |error| matches!(error.failure(), Failure::Transport(error) if error.is_wrong_login()),
+        )
     }
 
     /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new. It needs all

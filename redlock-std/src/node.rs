@@ -235,6 +235,7 @@ impl RedisNode {
         [
             evicts,
             given_up.map(Failure::Transport),
+            queue.release_refusal().map(Failure::Transport),
             cannot_call.map(Failure::Transport),
         ]
         .into_iter()

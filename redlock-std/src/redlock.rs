@@ -425,6 +425,7 @@ impl Redlock {
     ///   that had to wait.
     /// - Some releases were dropped, because more than a million of them, or more than 256 MB of their keys, waited for
     ///   the node.
+    /// - The node refused the last release, because the user lacks a permission, for example. Its key is left until it expires.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
         self.core.nodes().flat_map(Member::warnings).collect()
@@ -486,7 +487,8 @@ impl Redlock {
     /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The order
     /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree; but the
     /// next one or two tasks of the process that holds the lock can go before a task of another process that has waited longer.
-    /// A process that died in the line delays no other, and one that hangs delays the others by 25 ms and two node timeouts. Other
+    /// A process that died in the line delays no other, and one that hangs, or whose host is cut off, delays the others by 25 ms and two
+    /// node timeouts. Other
     /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do, as does an
     /// `acquire` of a plain lock that begins just after a release. When [`min_hold`](Options::min_hold) ends, nobody is called.
     /// [`Options::queue`] turns the line off. Then, or if the nodes keep no line for this client, the task retries after
@@ -584,7 +586,9 @@ impl Redlock {
     }
 
     /// Closes this handle and its clones: no acquire begins any more, those that wait end with [`AcquireError::Closed`], and the
-    /// queued releases are sent. Returns how many releases are still unanswered: their keys may be left until they expire.
+    /// queued releases are sent. Returns how many releases are still unanswered, or were dropped because too many waited: their keys
+    /// may be left until they expire. A release that a node refuses is answered: [`warnings`](Self::warnings) tells why, and of those
+    /// that were dropped.
     ///
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
     /// after a guard was dropped, its key is left. This waits until the nodes to which there is a connection have answered, at most

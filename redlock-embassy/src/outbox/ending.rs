@@ -51,7 +51,7 @@ impl Ending {
         let Some(rest) = self.rest_micros(now) else {
             return Command::release(key, token);
         };
-        // Rounded up: the lock stays held for at least that long.
+        // Rounded up: the lock stays held for at least that long, less the tick within which the release was first sent.
         let rest_ms = rest.div_ceil(1_000).max(1);
         Command::keep(key, token, u32::try_from(rest_ms).unwrap_or(u32::MAX))
     }

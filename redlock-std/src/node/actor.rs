@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, ServerError, Value};
-use redlock_core::transport::NodeInfo;
+use redlock_core::transport::{Answer, NodeInfo};
 use redlock_core::{Clock, Denial};
 use tokio::time::{Sleep, sleep};
 
@@ -229,6 +229,8 @@ struct Session<'a> {
     in_doubt: usize,
     /// Whether the node has refused the last acquire, for a reason that concerns any key.
     has_refused: bool,
+    /// Whether the node has refused the last release.
+    has_refused_release: bool,
 }
 
 /// Commands that were sent in one write.
@@ -280,7 +282,9 @@ impl<'a> Session<'a> {
             postponed: Postponed::new(),
             has_answered: false,
             in_doubt: 0,
-            has_refused: false,
+            // Of an earlier connection.
+            has_refused: actor.queue.refusal().is_some(),
+            has_refused_release: actor.queue.release_refusal().is_some(),
         }
     }
 
@@ -448,8 +452,11 @@ impl<'a> Session<'a> {
             {
                 self.mail.learn(&call.command(), answer);
             }
-            if call.is_release() && answer.is_ok() {
-                self.postponed.backoff = FIRST_BACKOFF;
+            if call.is_release() {
+                if answer.is_ok() {
+                    self.postponed.backoff = FIRST_BACKOFF;
+                }
+                self.note_release(&answer);
             }
             let answer = answer.and_then(|answer| {
                 if let (Some(failure), true) = (&unknown, call.command().verb.needs_vote()) {
@@ -482,6 +489,21 @@ impl<'a> Session<'a> {
         if refusal.is_some() || self.has_refused {
             self.has_refused = refusal.is_some();
             self.queue.set_refusal(refusal);
+        }
+    }
+
+    /// Records whether the node has refused a release that is not sent again.
+    fn note_release(&mut self, answer: &Result<Answer, CallError>) {
+        let refusal = match answer {
+            Err(CallError {
+                failure: Failure::Transport(TransportError::Rejected(why)),
+                ..
+            }) => Some(TransportError::CannotRelease(Arc::clone(why))),
+            _ => None,
+        };
+        if refusal.is_some() || self.has_refused_release {
+            self.has_refused_release = refusal.is_some();
+            self.queue.set_release_refusal(refusal);
         }
     }
 

@@ -3,7 +3,7 @@
 use redis::{ServerError, Value};
 use redlock_core::transport::Answer;
 
-use super::error::TransportError;
+use super::error::{RUNS_NOT, TransportError};
 use super::printable::{printable, without_arguments};
 
 pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
@@ -61,6 +61,7 @@ pub(crate) fn is_of_any_key(error: &ServerError) -> bool {
     let details = error.details().unwrap_or_default();
     match code(error) {
         "NOPERM" => details.contains("permissions to run"),
+        "ERR" => details.contains(RUNS_NOT),
         code => is_transient(code),
     }
 }

@@ -55,6 +55,8 @@ pub enum TransportError {
     /// The node cannot call this client when it is its turn for a lock, because of this error. So its acquires look again after
     /// delays, and wait longer.
     CannotCall(Arc<str>),
+    /// The node refuses releases with this error, because the user lacks a permission, for example. Their keys expire.
+    CannotRelease(Arc<str>),
     /// The node answered with this error.
     Rejected(Arc<str>),
     /// The reply does not fit the command.
@@ -65,6 +67,11 @@ impl TransportError {
     /// Whether the connection was closed for what the node sent. The next one may end in the same way.
     pub(crate) const fn is_violation(&self) -> bool {
         matches!(self, Self::Flooded | Self::Protocol(_))
+    }
+
+    /// Whether the user or the password is wrong, or one is missing.
+    pub(crate) fn is_wrong_login(&self) -> bool {
+        matches!(self, Self::LoginRefused(why) if !why.ends_with(SCRIPTS))
     }
 }
 
@@ -105,9 +112,14 @@ impl fmt::Display for TransportError {
             Self::CannotCall(error) => write!(
                 f,
                 "cannot call this client when it is its turn for a lock, so acquires wait longer: {error}{}",
+                advice_for_lines(error)
+            ),
+            Self::CannotRelease(error) => write!(
+                f,
+                "refuses releases, so keys are left until they expire: {error}{}",
                 advice(error)
             ),
-            Self::Rejected(error) => f.write_str(error),
+            Self::Rejected(error) => write!(f, "{error}{}", advice(error)),
             Self::Unexpected => f.write_str("unexpected reply; is this a Redis server?"),
         }
     }
@@ -117,6 +129,15 @@ impl core::error::Error for TransportError {}
 
 /// What the user lacks whose script was refused. No lock is released without it.
 const SCRIPTS: &str = "; grant `+eval +evalsha +script|load`";
+
+/// What a user needs who takes locks.
+const LOCKS: &str = "; grant `~KEY ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time`, for a fenced lock also `~redlock:fence:KEY +pttl`";
+
+/// What a user needs whose clients stand in a line.
+const LINES: &str = "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`";
+
+/// What a script says of a command that the user may not call. It does not say which.
+pub(crate) const RUNS_NOT: &str = "can't run this command";
 
 /// Why a node cannot be used whose user may not run scripts, which this error tells. `None` if it tells something else.
 pub(crate) fn without_scripts(error: &ServerError) -> Option<TransportError> {
@@ -135,20 +156,39 @@ fn names_scripts(error: &str) -> bool {
         .any(|name| error.contains(name))
 }
 
-/// What to do about an error that keeps a client out of a line.
+/// What to do about an error of a command.
 fn advice(error: &str) -> &'static str {
-    // Redis 6 does not begin the error of a script with its code.
-    const MISSING: [&str; 3] = ["NOPERM", "can't access", "can't run"];
-
-    if error.contains("WRONGTYPE") {
-        "; delete the key redlock:queue:KEY, which no client of a line has written"
-    } else if names_scripts(error) {
+    if names_scripts(error) {
         SCRIPTS
-    } else if MISSING.iter().any(|words| error.contains(words)) {
-        "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`"
+    } else if is_missing_permission(error) {
+        LOCKS
     } else {
         ""
     }
+}
+
+/// What to do about an error that keeps a client out of a line.
+fn advice_for_lines(error: &str) -> String {
+    if error.contains("WRONGTYPE") {
+        "; delete the key redlock:queue:KEY, which no client of a line has written".into()
+    } else if names_scripts(error) {
+        SCRIPTS.into()
+    } else if !is_missing_permission(error) {
+        String::new()
+    } else if error.contains("channel") || error.contains("'subscribe'") {
+        LINES.into()
+    } else {
+        // A script of a line also does what locks need, and its error does not tell which command was refused.
+        format!("{LINES}{LOCKS}")
+    }
+}
+
+/// Whether an error tells that the user lacks a permission.
+pub(crate) fn is_missing_permission(error: &str) -> bool {
+    // A script does not begin its error with the code.
+    ["NOPERM", "can't access", RUNS_NOT]
+        .iter()
+        .any(|words| error.contains(words))
 }
 
 /// The part of an error that helps an operator.
@@ -181,6 +221,30 @@ mod tests {
     }
 
     #[test]
+    fn the_permissions_of_a_line_are_advised_and_those_of_a_lock_where_the_error_may_be_of_either()
+    {
+        for (error, is_of_either) in [
+            (
+                "NOPERM User locker has no permissions to access the channel",
+                false,
+            ),
+            (
+                "NOPERM User locker has no permissions to run the 'subscribe' command",
+                false,
+            ),
+            ("NOPERM No permissions to access a key", true),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
+                true,
+            ),
+        ] {
+            let told = TransportError::CannotCall(error.into()).to_string();
+            assert!(told.contains("~redlock:queue:*"), "{told}");
+            assert_eq!(told.contains("~redlock:fence:KEY"), is_of_either, "{told}");
+        }
+    }
+
+    #[test]
     fn a_permission_is_advised_only_if_one_is_missing() {
         for (error, is_advised) in [
             ("NOPERM No permissions to access a key", true),
@@ -197,8 +261,14 @@ mod tests {
                 false,
             ),
         ] {
-            let told = TransportError::CannotCall(error.into()).to_string();
-            assert_eq!(told.contains("grant"), is_advised, "{told}");
+            for told in [
+                TransportError::CannotCall(error.into()),
+                TransportError::CannotRelease(error.into()),
+                TransportError::Rejected(error.into()),
+            ] {
+                let told = told.to_string();
+                assert_eq!(told.contains("grant"), is_advised, "{told}");
+            }
         }
     }
 }

@@ -55,6 +55,8 @@ struct State {
     reach: Reach,
     /// Why the node has refused the last acquire, if it refuses all of them.
     refusal: Option<TransportError>,
+    /// Why the node has refused the last release, if it did.
+    release_refusal: Option<TransportError>,
     /// When the waiting calls were looked through last, for those that are pointless.
     pruned_at: Option<Instant>,
 }
@@ -133,6 +135,7 @@ impl Queue {
                     error: None,
                 },
                 refusal: None,
+                release_refusal: None,
                 pruned_at: None,
             }),
             admission: RwLock::new(Admission::new()),
@@ -320,6 +323,15 @@ impl Queue {
         self.lock().refusal.clone()
     }
 
+    /// Records whether the node has refused a release, and why.
+    pub(crate) fn set_release_refusal(&self, refusal: Option<TransportError>) {
+        self.lock().release_refusal = refusal;
+    }
+
+    pub(crate) fn release_refusal(&self) -> Option<TransportError> {
+        self.lock().release_refusal.clone()
+    }
+
     /// Whether calls wait to be sent to a node that may have a key of this process. A node that was never connected has none.
     #[cfg(feature = "probe")]
     pub(crate) fn owes_calls(&self) -> bool {
@@ -426,17 +438,24 @@ impl Queue {
             Status::Connecting | Status::Up | Status::Silent(_) => {}
             Status::Failing { .. } | Status::Ended => return 0,
         }
-        self.unanswered_releases()
+        let state = self.lock();
+        match state.was_connected {
+            true => state.queued_releases(),
+            false => 0,
+        }
     }
 
-    /// The number of releases that the node has not answered yet. A node that was never connected has no key of this process.
+    /// The number of releases that the node has not answered yet, and of those that were dropped. A node that was never connected
+    /// has no key of this process.
     pub(crate) fn unanswered_releases(&self) -> usize {
         let state = self.lock();
-        match (state.was_connected, &state.status) {
-            (false, _) => 0,
+        let queued = match (state.was_connected, &state.status) {
+            (false, _) => return 0,
             (true, Status::Ended) => state.lost,
             (true, _) => state.queued_releases(),
-        }
+        };
+        let given_up = usize::try_from(state.given_up).unwrap_or(usize::MAX);
+        queued.saturating_add(given_up)
     }
 
     /// The number of releases that were dropped because too many waited.
@@ -889,6 +908,11 @@ mod tests {
             queue.push_unattended(call('r', 1, behind));
         }
         assert_eq!(queue.given_up(), 1);
+        // A node that was never connected has no key.
+        assert_eq!(queue.unanswered_releases(), 0);
+        queue.connected();
+        assert_eq!(queue.unanswered_releases(), MAX_RELEASES + 1);
+        assert_eq!(queue.releases_to_wait_for(), MAX_RELEASES);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{Fencing, Options, Redlock};
+use redlock_std::{Fencing, NodeStatus, Options, Redlock};
 use redlock_tests::{Servers, eventually};
 
 use crate::setup::patient;
@@ -192,6 +192,89 @@ async fn a_user_who_may_run_no_script_takes_no_lock_that_could_not_be_released()
     let guard = redlock.acquire("lock:dock-7").await.unwrap();
     guard.release().await;
     servers.expect_no_keys().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_of_a_script_that_the_user_may_not_call_costs_the_vote_and_is_told_with_what_to_grant()
+ {
+    for missing in ["+get", "+set"] {
+        let servers = Servers::start(3);
+        grant(&servers, KEYS, PLAIN);
+        grant(&servers, "~redlock:fence:lock:*", "+pttl");
+        let redlock = connect(&servers, patient(TTL).fenced(Fencing::default()).unwrap());
+        redlock
+            .acquire("lock:dock-7")
+            .await
+            .unwrap()
+            .release()
+            .await;
+
+        grant(&servers, "~lock:*", &missing.replace('+', "-"));
+        let refused = tokio::time::timeout(TTL, async {
+            while redlock.status().iter().any(NodeStatus::has_vote) {
+                let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
+                let advice = "grant `~KEY ~redlock:guard +set +get";
+                assert!(error.to_string().contains(advice), "{error}");
+            }
+        });
+        assert!(refused.await.is_ok(), "{:?}", redlock.status());
+
+        grant(&servers, "~lock:*", missing);
+        let granted = tokio::time::timeout(TTL, async {
+            while !redlock.status().iter().all(NodeStatus::has_vote) {
+                redlock
+                    .acquire("lock:dock-7")
+                    .await
+                    .unwrap()
+                    .release()
+                    .await;
+            }
+        });
+        assert!(granted.await.is_ok(), "{:?}", redlock.status());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_the_user_may_not_do_is_in_the_warnings_until_one_is_done() {
+    let servers = Servers::start(3);
+    grant(&servers, KEYS, PLAIN);
+    let redlock = connect(&servers, patient(TTL));
+    let refusals = || {
+        let warnings = redlock.warnings();
+        let mut told = warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+        told.retain(|told| told.contains("refuses releases"));
+        told
+    };
+    redlock
+        .acquire("lock:dock-7")
+        .await
+        .unwrap()
+        .release()
+        .await;
+    assert_eq!(refusals(), [""; 0]);
+
+    grant(&servers, "~lock:*", "-del");
+    drop(redlock.acquire("lock:dock-7").await.unwrap());
+    eventually("they are known", TTL, || refusals().len() >= 2).await;
+    let told = refusals();
+    assert!(told.iter().all(|told| told.contains("+del")), "{told:?}");
+
+    // Known also on later connections.
+    for server in servers.iter() {
+        let _killed: u64 = server.query(&["CLIENT", "KILL", "USER", "locker"]).unwrap();
+    }
+    grant(&servers, "~lock:*", "+del");
+    let releasing = tokio::time::timeout(TTL, async {
+        while !refusals().is_empty() {
+            redlock
+                .acquire("lock:dock-8")
+                .await
+                .unwrap()
+                .release()
+                .await;
+        }
+    });
+    assert!(releasing.await.is_ok(), "{:?}", refusals());
 }
 
 /// As in the documentation of `Redlock::connect`.

@@ -186,6 +186,7 @@ const fn of_transport(error: &TransportError) -> &'static str {
         TransportError::Overloaded => "overloaded",
         TransportError::ReleasesGivenUp(_) => "releases_given_up",
         TransportError::CannotCall(_) => "cannot_call",
+        TransportError::CannotRelease(_) => "cannot_release",
         TransportError::Rejected(_) => "rejected",
         TransportError::Unexpected => "unexpected",
     }
