@@ -482,17 +482,17 @@ impl Redlock {
 
     /// Acquires the lock, and waits for it until [`Options::wait`] is over.
     ///
-    /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The
-    /// first task in the queue asks the nodes. If the lock is held, it stands in the waiting line of the lock on every node. A
-    /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The order
-    /// in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes agree; but the
-    /// next one or two tasks of the process that holds the lock can go before a task of another process that has waited longer.
-    /// A process that died in the line delays no other, and one that hangs, or whose host is cut off, delays the others by 25 ms and two
-    /// node timeouts. Other
-    /// Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the line, and may overtake those that do, as does an
-    /// `acquire` of a plain lock that begins just after a release. When [`min_hold`](Options::min_hold) ends, nobody is called.
-    /// [`Options::queue`] turns the line off. Then, or if the nodes keep no line for this client, the task retries after
-    /// random delays. If the votes of its first round were split, it retries as [`try_acquire`](Self::try_acquire) does.
+    /// Tasks that want the same key through this handle or a clone of it wait in a queue, first come, first served. The first
+    /// task in the queue asks the nodes. If the lock is held, it stands in the waiting line of the lock on every node. A
+    /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The
+    /// order in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes
+    /// agree; but the next one or two tasks of the process that holds the lock can go before a task of another process that has
+    /// waited longer. A process that died in the line delays no other, and one that hangs, or whose host is cut off, delays the
+    /// others by 25 ms and two node timeouts. Other Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the
+    /// line, and may overtake those that do, as does an `acquire` of a plain lock that begins just after a release. When
+    /// [`min_hold`](Options::min_hold) ends, nobody is called. [`Options::queue`] turns the line off. Then, or if the nodes
+    /// keep no line for this client, the task retries after random delays. If the votes of its first round were split, it
+    /// retries as [`try_acquire`](Self::try_acquire) does.
     ///
     /// A task passes its turn in the queue on when its guard is released or dropped, or when the validity of its lease is over; if
     /// tasks of other processes wait too, when it has the lock. A task that is not polled loses its turn no later than thirteen
