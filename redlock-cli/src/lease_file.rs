@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 use std::collections::hash_map::RandomState;
-use std::fs::{File, OpenOptions, hard_link, metadata, remove_file};
+use std::fs::{File, OpenOptions, Permissions, hard_link, metadata, remove_file};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -233,7 +233,9 @@ fn fill(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(path)?;
-    let written = file.write_all(text.as_bytes());
+    // The umask may have taken away what the owner needs to read it.
+    let written = file.set_permissions(Permissions::from_mode(0o600));
+    let written = written.and_then(|()| file.write_all(text.as_bytes()));
     let written = written.and_then(|()| file.sync_all());
     if written.is_err() {
         let _gone = remove_file(path);

@@ -11,13 +11,15 @@ use core::fmt;
 use core::time::Duration;
 use std::env::{self, VarError};
 use std::future::Future;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use redlock_std::{Address, ConnectError};
 #[cfg(unix)]
 use redlock_std::{Options, Redlock};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{duration, echo, exit, file};
 pub(crate) use redlock_std::init::connection::{Connection, Node, each, in_words, raw_text, text};
@@ -237,9 +239,20 @@ pub(crate) fn is_error_reply(words: &str) -> bool {
     code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
+/// A runtime for the work of a command.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    // Tokio panics if too few more files may be open for its signals. These are as many as it opens.
+    drop([
+        UnixStream::pair()?,
+        UnixStream::pair()?,
+        UnixStream::pair()?,
+    ]);
+    Builder::new_current_thread().enable_all().build()
+}
+
 /// Runs `work` to its end, on a runtime of its own.
 pub(crate) fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return exit::internal(&format!("no runtime: {error}")),
     };

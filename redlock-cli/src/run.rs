@@ -24,10 +24,10 @@ use redlock_std::{
     NodeError, Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
-use tokio::runtime::Builder;
 
 use crate::inspect::shown;
 use crate::lease_file::{Blank, LeaseFile};
+use crate::nodes::runtime;
 use crate::{echo, exit};
 pub(crate) use arguments::{Arguments, Plan};
 use child::Launch;
@@ -52,7 +52,7 @@ pub(crate) fn on_runtime(
     plan: &Plan,
     work: impl AsyncFnOnce(&Journal) -> Result<u8, Failure>,
 ) -> ExitCode {
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return exit::internal(&format!("no runtime: {error}")),
     };

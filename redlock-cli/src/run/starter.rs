@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use rustix::fs::getxattr;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Signal, getegid, geteuid, getgid, getppid, getuid, set_parent_process_death_signal,
+};
 use rustix::thread::set_name;
 
 use crate::{echo, exit};
@@ -88,6 +90,13 @@ impl Starter {
 /// Why the system may not end this command together with its parent, if that is so: it forgets the wish when a command gets other
 /// rights than its caller.
 pub(crate) fn caveat(program: &OsStr) -> Option<String> {
+    // A process that has other rights than its caller takes them for those of a new program whenever it starts one.
+    if getuid() != geteuid() || getgid() != getegid() {
+        return Some(
+            "redlock itself has set-user-ID or set-group-ID, so --die-with-parent may not end the command if redlock is killed"
+                .into(),
+        );
+    }
     let file = file_of(program)?;
     let mode = file.metadata().ok()?.mode();
     let rights = if mode & 0o4000 != 0 {

@@ -17,6 +17,27 @@ use crate::process::{Ended, Process, end_of, eventually, expect_no_keys, has, re
 const KEY: &str = "dock-7";
 
 #[test]
+fn the_owner_of_a_lease_file_can_read_and_write_it_whatever_the_umask_is() {
+    let servers = Servers::start(3);
+    for umask in ["0777", "0400", "0"] {
+        let (_directory, file) = place();
+        let inner = redlock(&["lock", "--ttl=5s", "--lease-file"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "umask \"$0\"; exec \"$@\"", umask])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .arg(&file)
+            .arg(KEY)
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        end_of(command).expect_code(0);
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "umask {umask}");
+        with(&servers, "unlock", &file).expect_code(0);
+    }
+}
+
+#[test]
 fn a_lock_lasts_from_one_command_of_a_script_to_another() {
     let servers = Servers::start(3);
     for fenced in [&[][..], &["--fenced"]] {

@@ -322,6 +322,57 @@ fn a_command_that_the_system_may_not_end_with_redlock_is_warned_of() {
 }
 
 #[test]
+fn where_redlock_itself_has_other_rights_than_its_caller_it_warns_that_it_may_not_end_its_command()
+{
+    if !rustix::process::geteuid().is_root() {
+        println!("not tested: only root can make a program with other rights");
+        return;
+    }
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let copy = directory.path().join("redlock");
+    let inner = command(&servers, &["run", "--die-with-parent", KEY, "--", "true"]);
+    let copied = Command::new("cp")
+        .args([inner.get_program(), copy.as_os_str()])
+        .status();
+    assert!(copied.unwrap().success());
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (mode, is_warned) in [(0o4755, true), (0o2755, true), (0o755, false)] {
+        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&copy)
+            .args(inner.get_args())
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        ended.expect_code(0);
+        let words = "redlock itself has set-user-ID or set-group-ID";
+        assert_eq!(ended.stderr.contains(words), is_warned, "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn with_too_few_open_files_redlock_says_so_and_does_not_panic() {
+    let servers = Servers::start(3);
+    let mut refused = 0;
+    for files in 4..20 {
+        let inner = command(&servers, &["run", "--no-wait", KEY, "--", "true"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -n \"$0\"; exec \"$@\""])
+            .arg(files.to_string())
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        let ended = end_of(command);
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        refused += i32::from(ended.stderr.contains("open files"));
+    }
+    assert!(refused > 3, "{refused}");
+}
+
+#[test]
 fn a_command_that_is_tied_to_redlock_is_started_also_when_the_file_of_redlock_is_gone() {
     let servers = Servers::start(3);
     let directory = tempdir().unwrap();
