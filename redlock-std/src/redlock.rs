@@ -490,9 +490,9 @@ impl Redlock {
     /// waited longer. A process that died in the line delays no other, and one that hangs, or whose host is cut off, delays the
     /// others by 25 ms and two node timeouts. Other Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the
     /// line, and may overtake those that do, as does an `acquire` of a plain lock that begins just after a release. When
-    /// [`min_hold`](Options::min_hold) ends, nobody is called. [`Options::queue`] turns the line off. Then, or if the nodes
-    /// keep no line for this client, the task retries after random delays. If the votes of its first round were split, it
-    /// retries as [`try_acquire`](Self::try_acquire) does.
+    /// [`min_hold`](Options::min_hold) ends, nobody is called. If [`Options::queue`] turns the line off, or the nodes keep none
+    /// for this client, the task retries after random delays. If the votes of its first round were split, it retries as
+    /// [`try_acquire`](Self::try_acquire) does.
     ///
     /// A task passes its turn in the queue on when its guard is released or dropped, or when the validity of its lease is over; if
     /// tasks of other processes wait too, when it has the lock. A task that is not polled loses its turn no later than thirteen

@@ -184,7 +184,7 @@ fn advice_for_lines(error: &str) -> String {
 }
 
 /// Whether an error tells that the user lacks a permission.
-pub(crate) fn is_missing_permission(error: &str) -> bool {
+fn is_missing_permission(error: &str) -> bool {
     // A script does not begin its error with the code.
     ["NOPERM", "can't access", RUNS_NOT]
         .iter()
