@@ -13,6 +13,7 @@ use crate::time::{Instant, drift_micros};
 /// - A restart ends every connection, so the client asks the node for its identity on each new connection.
 /// - The role and the `maxmemory-policy` of the node can change during a connection, so the client asks again if
 ///   [`must_ask`](Self::must_ask) returns `true`.
+/// - An answer counts from the time of its question ([`ask`](Self::ask)): it may have waited for long until the client reads it.
 // Flat, with only those fields of `NodeInfo` that are needed later: a device keeps one per node, and the code is shorter.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -25,8 +26,10 @@ pub struct Admission {
     /// The latest time at which the node may have evicted a key, if it could evict keys. In microseconds on the client's clock.
     /// Apart from `began_at`, because only clients that refuse eviction count from it.
     could_evict_until: u64,
-    /// When the node was last asked. Zero at first.
+    /// When the question was sent whose answer was recorded last. Zero at first.
     asked_at: Instant,
+    /// When the last question was sent.
+    asking_at: Instant,
     /// From the guard record. Zero if the node has none.
     max_ttl_ms: u32,
     /// The longest `max_ttl_ms` that the client has seen. The record may be gone since, or an older record may be back with
@@ -69,6 +72,7 @@ impl Admission {
             began_at: 0,
             could_evict_until: 0,
             asked_at: Instant::from_micros(0),
+            asking_at: Instant::from_micros(0),
             max_ttl_ms: 0,
             longest_ms: 0,
             is_vouched: false,
@@ -80,6 +84,12 @@ impl Admission {
             is_known: false,
             is_in_doubt: false,
         }
+    }
+
+    /// Records that the node is asked for its identity at `now`. Call it before the question is sent. Pass the answer to
+    /// [`record`](Self::record).
+    pub const fn ask(&mut self, now: Instant) {
+        self.asking_at = now;
     }
 
     /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it.
@@ -94,7 +104,11 @@ impl Admission {
     /// - Later, from `now`, if the process or the history of its data has changed, or if the node was a replica.
     /// - If it can no longer evict keys, also from `now`, for clients that refuse nodes that may evict keys.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
-        self.asked_at = now;
+        self.asked_at = self.asking_at;
+        // It says nothing about the node of today, which is asked again before its next vote.
+        if is_over(self.asked_at, KNOWLEDGE_MS, now) {
+            return;
+        }
         self.is_in_doubt = false;
         self.is_known = node_info.is_some();
         let Some(node_info) = node_info else {
@@ -136,19 +150,19 @@ impl Admission {
         self.is_in_doubt = true;
     }
 
-    /// Whether the node must be asked for its identity before a command that is sent at `now`. Pass the answer to
-    /// [`record`](Self::record), then call [`check`](Self::check).
+    /// Whether the node must be asked for its identity before a command that is sent at `now`: call [`ask`](Self::ask), pass the
+    /// answer to [`record`](Self::record), then call [`check`](Self::check).
     ///
     /// Before an acquire and an extend, it must be asked in these cases:
     ///
-    /// - Its last answer is at least one minute old.
-    /// - Its vote is denied, and its last answer is at least one second old: the reason may no longer be true. This is not
+    /// - It answered last to a question that was sent at least one minute ago.
+    /// - Its vote is denied, and that question was sent at least one second ago: the reason may no longer be true. This is not
     ///   so if the client has seen the node restart or evict: then only time ends the denial.
     ///
     /// Before an acquire, also in these cases:
     ///
     /// - The node is in [doubt](Self::doubt).
-    /// - The client refuses nodes that may evict keys, and the last answer is at least half of `max_ttl` old.
+    /// - The client refuses nodes that may evict keys, and that question was sent at least half of `max_ttl` ago.
     #[must_use]
     pub fn must_ask(&self, verb: Verb, now: Instant) -> bool {
         self.is_outdated(verb, &self.check(verb, now), now)
@@ -176,8 +190,7 @@ impl Admission {
         if self.is_in_doubt && verb.needs_vote() {
             after_ms = 0;
         }
-        let asked_ago = now.as_micros().saturating_sub(self.asked_at.as_micros());
-        asked_ago >= u64::from(after_ms) * 1_000
+        is_over(self.asked_at, after_ms, now)
     }
 
     /// The process of the node when it was last asked. `None` if the node did not identify itself.
@@ -286,6 +299,11 @@ impl Default for Admission {
     }
 }
 
+/// Whether `after_ms` milliseconds have passed since `start`.
+fn is_over(start: Instant, after_ms: u32, now: Instant) -> bool {
+    now >= start.plus_micros(u64::from(after_ms) * 1_000)
+}
+
 /// The time from `start` to `now`, in microseconds.
 fn since(start: u64, now: Instant) -> u64 {
     // Negative if `now` is in the tick in which the node was asked: `start` is the end of that tick.
@@ -348,8 +366,36 @@ mod tests {
 
     fn met(node_info: NodeInfo, now: Instant) -> Admission {
         let mut admission = Admission::new();
-        admission.record(Some(node_info), now);
+        meet(&mut admission, Some(node_info), now);
         admission
+    }
+
+    /// The node is asked, and answers at once.
+    fn meet(admission: &mut Admission, node_info: Option<NodeInfo>, now: Instant) {
+        admission.ask(now);
+        admission.record(node_info, now);
+    }
+
+    #[test]
+    fn an_answer_counts_from_the_time_of_its_question() {
+        let may_evict = NodeInfo {
+            may_evict: true,
+            ..node(1, 1_000)
+        };
+        for (read_at, is_heard) in [(259, true), (260, false), (2_600, false)] {
+            let mut admission = Admission::new();
+            admission.ask(at(200));
+            admission.record(Some(may_evict), at(read_at));
+            assert_eq!(admission.may_evict(), is_heard);
+            assert_eq!(admission.must_ask(acquire(GUARDED), at(read_at)), !is_heard);
+            assert!(admission.must_ask(acquire(GUARDED), at(read_at.max(260))));
+        }
+        // What has changed by then counts from the time when it is heard.
+        let mut admission = met(node(1, 1_000), at(100));
+        admission.ask(at(200));
+        admission.record(Some(node(2, 0)), at(230));
+        assert!(admission.check(acquire(GUARDED), at(240)).is_err());
+        assert_eq!(admission.check(acquire(GUARDED), at(241)), Ok(()));
     }
 
     #[test]
@@ -369,11 +415,11 @@ mod tests {
     fn another_process_than_before_has_restarted_just_now_whatever_it_says() {
         let mut admission = met(node(1, 1_000), at(100));
         // A replica that was promoted: another process, with a long uptime.
-        admission.record(Some(node(2, 1_000)), at(200));
+        meet(&mut admission, Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
         // The same process over a new connection: the wait does not start again.
-        admission.record(Some(node(2, 0)), at(212));
+        meet(&mut admission, Some(node(2, 0)), at(212));
         assert_eq!(admission.check(acquire(GUARDED), at(212)), Ok(()));
     }
 
@@ -413,16 +459,16 @@ mod tests {
             may_evict: true,
             ..node(1, 1_000)
         };
-        admission.record(Some(evicts), at(100));
+        meet(&mut admission, Some(evicts), at(100));
         assert_eq!(
             admission.check(acquire(conditions), at(100)),
             Err(Denial::MayEvict)
         );
-        admission.record(Some(node(1, 1_000)), at(200));
+        meet(&mut admission, Some(node(1, 1_000)), at(200));
         let denial = admission.check(acquire(conditions), at(200)).unwrap_err();
         let words = "may have evicted locks, its vote counts again in 11 s";
         assert_eq!(denial.to_string(), words);
-        admission.record(Some(node(1, 1_000)), at(205));
+        meet(&mut admission, Some(node(1, 1_000)), at(205));
         assert!(admission.check(acquire(conditions), at(210)).is_err());
         assert_eq!(admission.check(acquire(conditions), at(211)), Ok(()));
         assert_eq!(
@@ -438,7 +484,7 @@ mod tests {
             ..node(1, 1_000)
         };
         let mut admission = met(evicts, at(0));
-        admission.record(Some(node(1, 1_000)), at(100));
+        meet(&mut admission, Some(node(1, 1_000)), at(100));
         assert_eq!(admission.check(acquire(GUARDED), at(100)), Ok(()));
         // Those that refuse it count from the change of the policy, whether the guard is on or off.
         for restart_guard in [false, true] {
@@ -455,7 +501,7 @@ mod tests {
             assert_eq!(admission.check(acquire(strict), at(111)), Ok(()));
         }
         // A restart is another matter.
-        admission.record(Some(node(2, 0)), at(200));
+        meet(&mut admission, Some(node(2, 0)), at(200));
         let denial = admission.check(acquire(GUARDED), at(200));
         let restarted = Denial::Restarted {
             ago_ms: 0,
@@ -472,8 +518,8 @@ mod tests {
             ..node(1, 1_000)
         };
         let mut admission = met(evicts, at(0));
-        admission.record(Some(node(1, 1_000)), at(100));
-        admission.record(Some(node(2, 0)), at(1_000));
+        meet(&mut admission, Some(node(1, 1_000)), at(100));
+        meet(&mut admission, Some(node(2, 0)), at(1_000));
         let strict = VoteConditions {
             refuse_eviction: true,
             obeys_record: true,
@@ -509,7 +555,7 @@ mod tests {
         let mut admission = met(evicts, at(0));
         let denial = admission.check(acquire(GUARDED), at(0));
         assert!(matches!(denial, Err(Denial::Restarted { .. })));
-        admission.record(Some(vouched), at(1));
+        meet(&mut admission, Some(vouched), at(1));
         assert_eq!(admission.check(acquire(GUARDED), at(1)), Ok(()));
     }
 
@@ -535,7 +581,7 @@ mod tests {
                 admission.check(acquire(fenced), at(0)),
                 Err(Denial::MayEvict)
             );
-            admission.record(Some(node(1, 1_000)), at(100));
+            meet(&mut admission, Some(node(1, 1_000)), at(100));
             assert_eq!(
                 admission.check(acquire(fenced), at(100)).is_err(),
                 is_denied
@@ -559,7 +605,7 @@ mod tests {
             ..node(1, 1_000)
         };
         let mut admission = met(kept, at(0));
-        admission.record(Some(node(1, 1_000)), at(100));
+        meet(&mut admission, Some(node(1, 1_000)), at(100));
         // Two milliseconds are the least drift.
         for (now, left_ms) in [(100, 61_002), (161, 2)] {
             let denial = admission.check(acquire(fenced), at(now));
@@ -567,15 +613,15 @@ mod tests {
         }
         assert_eq!(admission.check(acquire(fenced), at(162)), Ok(()));
         // After a restart, the record does not vouch. Then the node decides, and its quarantine begins at once.
-        admission.record(Some(node(2, 0)), at(200));
+        meet(&mut admission, Some(node(2, 0)), at(200));
         assert_eq!(admission.check(acquire(fenced), at(200)), Ok(()));
     }
 
     #[test]
     fn the_identity_of_a_node_is_kept_while_it_does_not_identify_itself() {
         let mut admission = met(node(1, 1_000), at(0));
-        admission.record(None, at(100));
-        admission.record(Some(node(2, 1_000)), at(200));
+        meet(&mut admission, None, at(100));
+        meet(&mut admission, Some(node(2, 1_000)), at(200));
         assert!(admission.check(acquire(GUARDED), at(210)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(211)), Ok(()));
         // It is unknown whether it may evict keys.
@@ -583,7 +629,7 @@ mod tests {
             refuse_eviction: true,
             ..VoteConditions::NONE
         };
-        admission.record(None, at(300));
+        meet(&mut admission, None, at(300));
         assert_eq!(
             admission.check(acquire(conditions), at(300)),
             Err(Denial::InfoForbidden)
@@ -598,12 +644,12 @@ mod tests {
             ..node(1, 1_000)
         };
         let mut admission = met(node(1, 1_000), at(100));
-        admission.record(Some(replica), at(200));
+        meet(&mut admission, Some(replica), at(200));
         assert_eq!(
             admission.check(acquire(GUARDED), at(200)),
             Err(Denial::Replica)
         );
-        admission.record(Some(node(1, 1_000)), at(300));
+        meet(&mut admission, Some(node(1, 1_000)), at(300));
         assert!(admission.check(acquire(GUARDED), at(310)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(311)), Ok(()));
         // No client asked it while it was a replica.
@@ -611,7 +657,7 @@ mod tests {
             replication_id: ReplicationId(1),
             ..node(1, 1_000)
         };
-        admission.record(Some(failed_back), at(400));
+        meet(&mut admission, Some(failed_back), at(400));
         assert!(admission.check(acquire(GUARDED), at(410)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(411)), Ok(()));
     }
@@ -645,7 +691,7 @@ mod tests {
             "its guard record allows a TTL or min_hold of up to 60000 ms; shorten it, or raise max_ttl for all clients"
         );
         // It restarts without its data: it may have forgotten fenced leases of a minute.
-        admission.record(Some(node(2, 0)), at(100));
+        meet(&mut admission, Some(node(2, 0)), at(100));
         assert!(admission.check(acquire(conditions), at(165)).is_err());
         assert_eq!(admission.check(acquire(conditions), at(166)), Ok(()));
     }
@@ -659,7 +705,7 @@ mod tests {
         let extend = extend(VoteConditions::NONE);
         let mut admission = met(recorded(None), at(0));
         assert_eq!(admission.check(extend, at(0)), Ok(()));
-        admission.record(Some(recorded(Some(TTL - 1))), at(10));
+        meet(&mut admission, Some(recorded(Some(TTL - 1))), at(10));
         let denial = Denial::TtlTooLong {
             max_ttl_ms: TTL - 1,
         };
@@ -668,7 +714,7 @@ mod tests {
         assert!(!admission.must_ask(extend, at(10)));
         assert!(admission.must_ask(extend, at(11)));
         assert!(!admission.must_ask(Verb::Release, at(11)));
-        admission.record(Some(recorded(Some(TTL))), at(11));
+        meet(&mut admission, Some(recorded(Some(TTL))), at(11));
         assert_eq!(admission.check(extend, at(11)), Ok(()));
         // Another record may come meanwhile, also if the client only extends.
         assert!(!admission.must_ask(extend, at(70)));
@@ -694,7 +740,7 @@ mod tests {
             ..node(run_id, 1_000)
         };
         let mut admission = met(recorded(1, 60_000), at(0));
-        admission.record(Some(recorded(2, 2_000)), at(100));
+        meet(&mut admission, Some(recorded(2, 2_000)), at(100));
         assert!(admission.check(acquire(GUARDED), at(165)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(166)), Ok(()));
         // An acquire with a longer TTL than the record allows is still denied.
@@ -716,9 +762,9 @@ mod tests {
         let mut admission = met(vouched(1), at(0));
         assert_eq!(admission.check(acquire(GUARDED), at(0)), Ok(()));
         // Its clock may have been set since its quarantine began, and the node may come from another fleet.
-        admission.record(Some(vouched(2)), at(100));
+        meet(&mut admission, Some(vouched(2)), at(100));
         assert!(admission.check(acquire(GUARDED), at(110)).is_err());
-        admission.record(Some(vouched(2)), at(110));
+        meet(&mut admission, Some(vouched(2)), at(110));
         assert!(admission.check(acquire(GUARDED), at(110)).is_err());
         assert_eq!(admission.check(acquire(GUARDED), at(111)), Ok(()));
     }
@@ -745,10 +791,10 @@ mod tests {
             may_evict: true,
             ..node(1, 100)
         };
-        admission.record(Some(evicts), at(1));
+        meet(&mut admission, Some(evicts), at(1));
         assert!(!admission.must_ask(acquire(conditions), at(1)));
         assert!(admission.must_ask(acquire(conditions), at(2)));
-        admission.record(None, at(6));
+        meet(&mut admission, None, at(6));
         assert!(admission.must_ask(acquire(conditions), at(7)));
     }
 
@@ -780,7 +826,7 @@ mod tests {
     #[test]
     fn a_node_that_does_not_identify_itself_counts_only_without_the_guard() {
         let mut admission = met(node(1, 100), at(0));
-        admission.record(None, at(1));
+        meet(&mut admission, None, at(1));
         assert_eq!(admission.run_id(), None);
         assert_eq!(
             admission.check(acquire(VoteConditions::NONE), at(1)),

@@ -120,7 +120,7 @@ where
         let mut extensions_left = self.options.extensions();
         let mut failed = None;
         let mut failed_rounds = 0_u32;
-        let mut due = self.extension_due(lease);
+        let mut due = lease.extension_due(self.clock.resolution());
         loop {
             if extensions_left == Some(0) {
                 due = lease.valid_until();
@@ -131,7 +131,7 @@ where
             if lease.valid_until() != known {
                 failed = None;
                 failed_rounds = 0;
-                due = self.extension_due(lease);
+                due = lease.extension_due(self.clock.resolution());
                 continue;
             }
             if !lease.is_valid(self.clock.now()) {
@@ -147,7 +147,7 @@ where
                     extensions_left = extensions_left.map(|left| left.saturating_sub(1));
                     failed = None;
                     failed_rounds = 0;
-                    due = self.extension_due(lease);
+                    due = lease.extension_due(self.clock.resolution());
                     tried(admitted, Ok(lease));
                 }
                 Err(ExtendError::Unreachable(report)) => {
@@ -164,22 +164,10 @@ where
                     if !lease.is_valid(self.clock.now()) {
                         return LossCause::Expired;
                     }
-                    due = self.extension_due(lease);
+                    due = lease.extension_due(self.clock.resolution());
                 }
             }
         }
-    }
-
-    /// When the next extension is due: a third of the validity after the start of the round that granted or extended the lease.
-    ///
-    /// `valid_until` is one tick earlier than this start plus the validity. So one tick is added: otherwise, if a tick is long,
-    /// an extension could be due at once, and extensions would follow each other without a pause.
-    fn extension_due<K>(&self, lease: &Lease<K>) -> Instant {
-        let validity = Duration::from_micros(lease.terms().validity_micros);
-        lease
-            .valid_until()
-            .saturating_add(self.clock.resolution())
-            .saturating_sub(validity / 3 * 2)
     }
 }
 
@@ -190,5 +178,18 @@ impl<K> Lease<K> {
     /// `valid_until` must come from [`Lease::valid_until`] of that copy. Has no effect if it is earlier than the known end.
     pub fn extended_elsewhere(&mut self, valid_until: Instant) {
         self.set_valid_until(valid_until.max(self.valid_until()));
+    }
+
+    /// When the next extension is due: a third of the validity after the start of the round that granted or extended the lease, on a
+    /// clock with this [`resolution`](Clock::resolution).
+    ///
+    /// `valid_until` is one tick earlier than this start plus the validity. So one tick is added: otherwise, if a tick is long,
+    /// an extension could be due at once, and extensions would follow each other without a pause.
+    #[must_use]
+    pub fn extension_due(&self, resolution: Duration) -> Instant {
+        let validity = Duration::from_micros(self.terms().validity_micros);
+        self.valid_until()
+            .saturating_add(resolution)
+            .saturating_sub(validity / 3 * 2)
     }
 }

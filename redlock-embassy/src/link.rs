@@ -637,7 +637,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     // `inline(never)`: many callers, one copy in flash.
     #[inline(never)]
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
-        self.begin(step, later(clock.now(), self.connect_timeout_micros));
+        let now = clock.now();
+        // Not every step asks, but each question comes after this or a later step.
+        self.admission.ask(now);
+        self.begin(step, later(now, self.connect_timeout_micros));
     }
 
     /// Starts `step` of the login, which has time until `until`. `None` ends the login: the connection takes commands.

@@ -15,7 +15,7 @@ use embassy_sync::blocking_mutex::raw::RawMutex;
 use embassy_sync::mutex::{Mutex, MutexGuard};
 use heapless::Vec;
 use redlock_core::{
-    AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Instant, Lease, LossCause,
+    AcquireError, Acquisition, Clock, Entropy, ExtendError, HoldError, Lease, LossCause,
     NodeErrorOf, Observer, Redlock, Released, Transport,
 };
 #[cfg(feature = "observe")]
@@ -233,7 +233,7 @@ where
         let mut extensions_left = max_extensions;
         let mut failed = None;
         let mut failed_tries = 0_u32;
-        let mut due = self.extension_due(lease);
+        let mut due = lease.extension_due(self.clock.resolution());
         loop {
             if extensions_left == Some(0) {
                 due = lease.valid_until();
@@ -255,7 +255,7 @@ where
                     extensions_left = extensions_left.map(|left| left.saturating_sub(1));
                     failed = None;
                     failed_tries = 0;
-                    due = self.extension_due(lease);
+                    due = lease.extension_due(self.clock.resolution());
                 }
                 Err(ExtendError::Unreachable(report)) => {
                     failed = Some(report);
@@ -267,14 +267,6 @@ where
                 Err(_) => return LossCause::Expired,
             }
         }
-    }
-
-    /// When a third of what is left of the validity has passed.
-    fn extension_due(&self, lease: &Lease<&[u8]>) -> Instant {
-        let now = self.clock.now();
-        let third = lease.remaining(now).checked_div(3).unwrap_or_default();
-        now.saturating_add(third)
-            .saturating_add(self.clock.resolution())
     }
 
     /// Releases what dropped futures have left on the nodes, like [`Redlock::release_abandoned`].
@@ -350,7 +342,7 @@ impl<M: RawMutex, T, C, E, const MAX: usize, O> DerefMut for Turn<'_, M, T, C, E
 #[cfg(feature = "observe")]
 struct Observation<X, O: Observer<X>> {
     wait: Wait<X, O>,
-    begun_at: Instant,
+    begun_at: redlock_core::Instant,
     tries: u32,
 }
 

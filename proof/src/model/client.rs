@@ -249,6 +249,7 @@ impl World {
     fn meet_all(&self) {
         let admissions = &mut *self.admissions.borrow_mut();
         for (node, admission) in admissions.iter_mut().enumerate() {
+            admission.ask(self.now());
             admission.record(Some(self.node_info(node)), self.now());
         }
     }
@@ -263,14 +264,20 @@ impl World {
         let mut restarted = self.node_info(node);
         restarted.run_id = RunId::new((node as u64) << 32 | 1);
         (restarted.max_ttl_ms, restarted.is_vouched) = (None, false);
-        self.admissions.borrow_mut()[node].record(Some(restarted), self.now());
+        self.meet(node, restarted);
     }
 
     fn meet_evicting(&self, node: usize) {
         self.view.borrow_mut().evicting = Some(node);
         let mut evicting = self.node_info(node);
         evicting.may_evict = true;
-        self.admissions.borrow_mut()[node].record(Some(evicting), self.now());
+        self.meet(node, evicting);
+    }
+
+    fn meet(&self, node: usize, node_info: NodeInfo) {
+        let admission = &mut self.admissions.borrow_mut()[node];
+        admission.ask(self.now());
+        admission.record(Some(node_info), self.now());
     }
 
     fn node_info(&self, node: usize) -> NodeInfo {

@@ -134,6 +134,7 @@ impl State {
                 } else {
                     let machine = self.machine_of(route);
                     let node_info = self.machines[machine].node_info(0);
+                    self.note_question(route);
                     self.record(route, node_info);
                 }
             }
@@ -166,9 +167,16 @@ impl State {
         link.epoch += 1;
         link.last_arrival = now;
         link.last_answer = now;
+        self.note_question(route);
         let parcel = self.parcel(route, Content::Question, self.no_call);
         let arrival = now + self.delay(route, now);
         self.depart(route, parcel, arrival);
+    }
+
+    /// The client asks the node who it is.
+    pub(super) fn note_question(&mut self, route: Route) {
+        let local = self.reading(route.client, self.moment_of(route.client));
+        self.link(route).admission.ask(local);
     }
 
     /// The node has said who it is, and commands may follow.

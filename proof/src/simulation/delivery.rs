@@ -103,6 +103,7 @@ impl State {
     /// Asks the node who it is ahead of the next command, whose answer is judged with the one to this.
     fn ask(&mut self, route: Route) {
         self.count(Kind::AskedAgain);
+        self.note_question(route);
         let at = self.moment_of(route.client);
         let parcel = self.parcel(route, Content::Question, self.no_call);
         if self.link(route).line == Line::Up {

@@ -124,6 +124,7 @@ impl Host {
             is_vouched: false,
             ..self.server.node_info(FIRST_UPTIME, self.wall(now))
         };
+        self.admission.ask(now);
         self.admission.record(Some(node_info), now);
     }
 }

@@ -631,3 +631,72 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     let lease = world.run(redlock.try_acquire("dock-7")).unwrap();
     world.run(redlock.release(lease));
 }
+
+/// The question waits in the connection while nobody uses the device, and so does its answer.
+#[test]
+fn an_answer_that_waited_until_the_next_lock_says_nothing_about_the_node_of_today() {
+    let old = Who {
+        uptime_s: 100_000,
+        ..YOUNG
+    };
+    let mut strict = GUARDED;
+    strict.refuse_eviction = true;
+    let another_history = Who {
+        replication_id: 8,
+        ..old
+    };
+    let evicting = Who {
+        may_evict: true,
+        ..old
+    };
+    for (today, denial) in [
+        (
+            another_history,
+            Denial::Restarted {
+                ago_ms: 0,
+                left_ms: 10_102,
+                has_record: false,
+            },
+        ),
+        (evicting, Denial::MayEvict),
+    ] {
+        for is_connected in [true, false] {
+            let (world, server) = start();
+            server.introduce(old);
+            let mut node = if is_connected {
+                server.connected()
+            } else {
+                server.node()
+            };
+            world.clock.advance(ms(61_000));
+            server.hang(10_000);
+            assert!(world.round(&mut node, &acquire_by(strict, A)).is_none());
+            server.resume();
+            server.introduce(today);
+            world.clock.advance(ms(600_000));
+            let result = world.execute(&mut node, &acquire_by(strict, B));
+            match (today.may_evict, is_connected) {
+                // It was never another one for this client: it has been running for long.
+                (false, false) => assert_eq!(result, Ok(ACQUIRED)),
+                _ => assert_eq!(result, denied(denial)),
+            }
+        }
+    }
+}
+
+/// Of a node that had just started then.
+#[test]
+fn an_uptime_that_waited_until_the_first_lock_costs_no_quarantine() {
+    let (world, server) = start();
+    server.introduce(YOUNG);
+    let mut node = server.node();
+    server.hang(10_000);
+    assert!(world.run_for(ms(50), node.connect()).is_none());
+    server.resume();
+    server.introduce(Who {
+        uptime_s: 660,
+        ..YOUNG
+    });
+    world.clock.advance(ms(660_000));
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+}

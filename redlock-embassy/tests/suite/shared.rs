@@ -12,7 +12,7 @@ use embassy_futures::join::{join, join3};
 use embassy_futures::select::select;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
-use redlock_core::{AcquireError, Clock, HoldError, LossCause, Redlock};
+use redlock_core::{AcquireError, Clock, HoldError, Instant, LossCause, Redlock};
 use redlock_embassy::{Options, Shared};
 
 use crate::fleet::*;
@@ -267,6 +267,52 @@ fn a_shared_hold_extends_its_lease_no_more_often_than_the_options_allow() {
         let held = clock.now().saturating_duration_since(begun_at);
         let expected = ms(10_000 + u64::from(max_extensions) * 3_333);
         assert!(held.abs_diff(expected) < ms(200), "{held:?}");
+    }
+}
+
+/// A clock that counts whole ticks and wakes on whole ticks.
+#[derive(Clone, Copy)]
+struct Coarse<'c> {
+    clock: &'c MockClock,
+    tick_micros: u64,
+}
+
+impl Clock for Coarse<'_> {
+    fn now(&self) -> Instant {
+        let ticks = self.clock.now().as_micros() / self.tick_micros;
+        Instant::from_micros(ticks * self.tick_micros)
+    }
+
+    fn resolution(&self) -> Duration {
+        Duration::from_micros(self.tick_micros)
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let ticks = deadline.as_micros().div_ceil(self.tick_micros);
+        let woken_at = Instant::from_micros(ticks * self.tick_micros);
+        self.clock.sleep_until(woken_at).await;
+    }
+}
+
+#[test]
+fn a_shared_hold_is_extended_in_time_wherever_in_a_tick_it_began() {
+    for (tick, ttl) in [
+        (ms(1_000), ms(2_500)),
+        (ms(1_000), ms(3_000)),
+        (ms(10), ms(30)),
+    ] {
+        for tenth in 0..10 {
+            let clock = &MockClock::new();
+            clock.advance(tick * 10 + tick / 10 * tenth);
+            let nodes: [_; 3] = MockNode::array(clock);
+            let tick_micros = u64::try_from(tick.as_micros()).unwrap();
+            let coarse = Coarse { clock, tick_micros };
+            let options = Options::new(ttl).unwrap();
+            let redlock = Redlock::new(nodes.each_ref(), coarse, SeededEntropy::new(1), options);
+            let shared = Shared::<NoopRawMutex, _, _, _, 3>::new(redlock.unwrap());
+            let held = clock.run(shared.hold("dock-7", async |_| sleep(clock, ttl * 20).await));
+            assert!(held.is_ok(), "{tick:?}, {ttl:?}, {tenth}: {held:?}");
+        }
     }
 }
 

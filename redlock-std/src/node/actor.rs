@@ -95,6 +95,7 @@ impl Actor {
         let mut known = None;
         loop {
             let started_at = Instant::now();
+            self.queue.ask();
             let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
             };

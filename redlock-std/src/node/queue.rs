@@ -226,6 +226,9 @@ impl Queue {
                 }
             });
         }
+        if asks {
+            self.ask();
+        }
         if !calls.is_empty() {
             return Some(Bundle { calls, asks });
         }
@@ -255,6 +258,11 @@ impl Queue {
     /// Returns what decides whether the vote of the node counts.
     pub(crate) fn admission(&self) -> Admission {
         *self.read_admission()
+    }
+
+    /// Records that the node is asked for its identity.
+    pub(crate) fn ask(&self) {
+        self.admission_mut().ask(SystemClock.now());
     }
 
     /// Records the identity of the node. `None` if the node does not tell it.
