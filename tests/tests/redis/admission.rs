@@ -338,6 +338,37 @@ async fn a_node_that_may_evict_is_warned_of_and_refused_when_the_option_says_so(
     assert!(error.to_string().contains(&warnings[0]), "{error}");
 }
 
+/// The thread stands still from the question until the answer is as old as that. Meanwhile the policy of the nodes changes.
+#[tokio::test]
+async fn an_answer_that_is_read_late_is_asked_for_again() {
+    let servers = Servers::start(3);
+    let options = patient(TTL).node_timeout(Duration::from_millis(200));
+    let redlock = connected(&servers, options.unwrap().refuse_eviction(true)).await;
+    tokio::time::sleep(TTL / 2).await;
+    let asked = |server: &Server| server.calls()["eval"];
+    let before: Vec<_> = servers.iter().map(asked).collect();
+    servers.iter().for_each(Server::pause);
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    servers.iter().for_each(Server::resume);
+    let resumed_at = Instant::now();
+    while servers
+        .iter()
+        .map(asked)
+        .ne(before.iter().map(|count| count + 1))
+    {
+        assert!(resumed_at.elapsed() < LIMIT, "the question is answered");
+    }
+    servers.iter().for_each(let_evict);
+    std::thread::sleep(TTL / 2);
+
+    // Now the answer is read.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let error = redlock.try_acquire("dock-7").await.unwrap_err();
+    let words = "may evict locks when memory is short";
+    assert!(error.to_string().contains(words), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_on_a_node_that_restarted_is_released_and_extended_all_the_same() {
     let mut servers = Servers::start(3);
