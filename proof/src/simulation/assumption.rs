@@ -181,9 +181,8 @@ impl Assumption {
             | Self::OldRecords
             | Self::Strict
             | Self::StepBack
-            | Self::VotelessAdoption
-            | Self::LostPlace => 20_000,
-            Self::Burn | Self::EqualFences | Self::ShorterFences => 40_000,
+            | Self::VotelessAdoption => 20_000,
+            Self::Burn | Self::EqualFences | Self::ShorterFences | Self::LostPlace => 40_000,
             _ => 2_000,
         }
     }
