@@ -261,3 +261,33 @@ pub(crate) fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
     runtime.shutdown_background();
     code
 }
+
+/// The name of a user in a command that an operator copies. `..` if it is not known, or is more than a name for a shell or for Redis:
+/// a node can answer anything.
+pub(crate) fn user_to_grant(user: Option<&str>) -> &str {
+    let is_plain = |user: &&str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte);
+        !user.is_empty() && user.bytes().all(is_plain)
+    };
+    user.filter(is_plain).unwrap_or("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_node_makes_up_is_no_part_of_a_command() {
+        for (user, shown) in [
+            (Some("default"), "default"),
+            (Some("team:billing_2"), "team:billing_2"),
+            (None, ".."),
+            (Some(""), ".."),
+            (Some("locker on nopass +@all"), ".."),
+            (Some("x;reboot"), ".."),
+            (Some("$(reboot)"), ".."),
+        ] {
+            assert_eq!(user_to_grant(user), shown);
+        }
+    }
+}

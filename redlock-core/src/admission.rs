@@ -92,7 +92,8 @@ impl Admission {
         self.asking_at = now;
     }
 
-    /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it.
+    /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it. Has no effect if the node
+    /// was [asked](Self::ask) a minute ago or earlier: then it must be asked again.
     ///
     /// `now` is the time on the client's clock. If the clock is coarse, it is the end of the tick: the reading plus the
     /// clock's [`resolution`](crate::Clock::resolution). So a node never seems older than it is.
@@ -105,7 +106,7 @@ impl Admission {
     /// - If it can no longer evict keys, also from `now`, for clients that refuse nodes that may evict keys.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = self.asking_at;
-        // It says nothing about the node of today, which is asked again before its next vote.
+        // So old an answer says nothing about the node of today.
         if is_over(self.asked_at, KNOWLEDGE_MS, now) {
             return;
         }

@@ -4,6 +4,8 @@ use core::future::pending;
 use core::time::Duration;
 
 use embassy_futures::select::{Either, select};
+#[cfg(feature = "queue")]
+use embassy_futures::yield_now;
 use redlock_core::transport::{Admission, Answer, Command, NodeInfo, ScriptCall};
 use redlock_core::{Clock, Instant};
 
@@ -328,12 +330,37 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 State::LoggingIn { .. } => 0,
                 _ => PIECE,
             };
+            #[cfg(feature = "queue")]
+            let mut reads = 0_u8;
             loop {
+                // Messages that keep coming keep neither the other tasks waiting nor this one beyond its time.
+                #[cfg(feature = "queue")]
+                let has_paused = reads == Self::READS_MAX;
+                #[cfg(feature = "queue")]
+                if has_paused {
+                    reads = 0;
+                    yield_now().await;
+                }
                 let (action, until) = match self.next(goal, clock) {
                     Next::Take(action, until) => (action, until),
                     Next::Stop(result) => return result,
                 };
-                let result = match select(self.take(action, clock), wait(until, clock)).await {
+                // `NOW` is no limit: what has arrived is read to its end, so that no command takes an earlier reply for its own.
+                #[cfg(feature = "queue")]
+                let is_over =
+                    has_paused && (until > NOW && clock.now() >= until || self.is_silent(clock));
+                #[cfg(not(feature = "queue"))]
+                let is_over = false;
+                #[cfg(feature = "queue")]
+                {
+                    reads += u8::from(matches!(action, Action::Read));
+                }
+                let taken = if is_over {
+                    Either::Second(())
+                } else {
+                    select(self.take(action, clock), wait(until, clock)).await
+                };
+                let result = match taken {
                     Either::First(result) => result,
                     Either::Second(()) => match (goal, self.state) {
                         (Goal::Aborted, _) => return Err(Failed),
@@ -638,7 +665,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[inline(never)]
     fn log_in(&mut self, step: Option<login::Step>, clock: &impl Clock) {
         let now = clock.now();
-        // Not every step asks, but each question comes after this or a later step.
+        // Also before steps that do not ask: what counts is that this is before the question.
         self.admission.ask(now);
         self.begin(step, later(now, self.connect_timeout_micros));
     }
@@ -720,6 +747,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
 
     #[cfg(feature = "queue")]
     const LINE_BREAKS_MAX: u8 = 2;
+
+    /// After so many reads without a pause, the other tasks have a turn.
+    #[cfg(feature = "queue")]
+    const READS_MAX: u8 = 32;
 
     /// The pause before the next attempt. Zero after the first failure in a row, because most nodes that drop a connection
     /// accept the next one at once.

@@ -85,7 +85,8 @@ impl Redlock {
     /// - for the TLS handshake, the login and the scripts: the same time again, but over TLS at least 8 seconds. Each
     ///   time that the node accepts the connection but this timeout is exceeded, the timeout doubles, up to one minute.
     ///
-    /// If a host name has several addresses, the first one that accepts a connection is used, even if no node answers there.
+    /// If a host name has several addresses, the first one that accepts a connection is used, even if no node answers there. Only 16 of
+    /// them are tried.
     ///
     /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
     /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
@@ -425,7 +426,8 @@ impl Redlock {
     ///   that had to wait.
     /// - Some releases were dropped, because more than a million of them, or more than 256 MB of their keys, waited for
     ///   the node.
-    /// - The node refused the last release, because the user lacks a permission, for example. Its key is left until it expires.
+    /// - The node refused the last release, because the user lacks a permission, for example. Its key is left until it expires. A
+    ///   release that it refuses for now (`BUSY`, `READONLY`, `OOM` and the like) is sent again, and is not named here.
     #[must_use]
     pub fn warnings(&self) -> Vec<NodeError> {
         self.core.nodes().flat_map(Member::warnings).collect()

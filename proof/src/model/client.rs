@@ -247,10 +247,9 @@ impl World {
 
     /// Every node is met in the beginning, and has been running for long.
     fn meet_all(&self) {
-        let admissions = &mut *self.admissions.borrow_mut();
-        for (node, admission) in admissions.iter_mut().enumerate() {
-            admission.ask(self.now());
-            admission.record(Some(self.node_info(node)), self.now());
+        let nodes = self.admissions.borrow().len();
+        for node in 0..nodes {
+            self.meet(node, self.node_info(node));
         }
     }
 

@@ -6,7 +6,7 @@ use redlock_core::transport::{Answer, Argument, NodeInfo};
 
 use super::keys::Keys;
 use super::trial::{Word, ask, eval, four, raw};
-use crate::nodes::{Connection, Info, raw_text, text};
+use crate::nodes::{Connection, Info, raw_text, text, user_to_grant};
 
 /// A script tells the process, the data, the uptime and the role of the server.
 pub(super) async fn tells_identity(
@@ -93,7 +93,7 @@ async fn may_not_use(connection: &mut Connection, key: &str) -> Result<Option<St
             let user = user.ok().as_ref().and_then(text);
             Some(format!(
                 "the user may not use the key {key}: ACL SETUSER {} ~{key}",
-                user.as_deref().unwrap_or("..")
+                user_to_grant(user.as_deref())
             ))
         }
         _ => None,

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, ok, warn};
 use super::permission::{Call, NO_SCRIPT, Permission};
-use crate::nodes::Connection;
+use crate::nodes::{Connection, user_to_grant};
 
 /// What the user may do of what the line needs.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Line {
             rules += &format!(", and &{MAILS} unless the user has all channels");
         }
         if !rules.is_empty() {
-            let user = self.user.as_deref().unwrap_or("..");
+            let user = user_to_grant(self.user.as_deref());
             cures.push(format!("ACL SETUSER {user}{rules}"));
         }
         if !unknown.is_empty() {

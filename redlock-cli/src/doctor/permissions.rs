@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::finding::{Finding, bad, ok, warn};
 use super::introduction;
 use super::permission::{Call, NO_SCRIPT, Permission};
-use crate::nodes::Connection;
+use crate::nodes::{Connection, user_to_grant};
 use crate::owner;
 
 /// What the user may do.
@@ -177,7 +177,7 @@ impl Permissions {
         let denied = self.all(|given| given == Permission::Denied, |_| true);
         let unknown = self.unknown();
         let denied_keys = self.denied_keys();
-        let user = self.user.as_deref().unwrap_or("..");
+        let user = user_to_grant(self.user.as_deref());
         let mut cures = Vec::new();
         if !denied.is_empty() {
             cures.push(format!("ACL SETUSER {user} +{}", denied.join(" +")));
@@ -240,7 +240,7 @@ impl Permissions {
 
     /// All that is missing, and not needed for a plain lock.
     fn lacks(&self, cures: &str) -> Option<String> {
-        let user = self.user.as_deref().unwrap_or("..");
+        let user = user_to_grant(self.user.as_deref());
         let is_denied = |key| self.denied_keys().contains(&key);
         let for_fences = self
             .missing(|needed| *needed == Needed::ForFences)

@@ -632,7 +632,7 @@ fn a_server_that_is_named_twice_has_one_vote_and_the_error_names_both() {
     world.run(redlock.release(lease));
 }
 
-/// The question waits in the connection while nobody uses the device, and so does its answer.
+/// Nobody reads it while nobody uses the device.
 #[test]
 fn an_answer_that_waited_until_the_next_lock_says_nothing_about_the_node_of_today() {
     let old = Who {

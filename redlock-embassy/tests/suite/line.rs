@@ -454,6 +454,60 @@ fn a_long_message_is_passed_over_and_a_value_without_end_ends_with_patience() {
     assert_eq!(server.connections(), 3);
 }
 
+/// Over a stream that always has something to read, as sockets of an operating system can.
+#[test]
+fn a_flood_of_messages_keeps_no_call_beyond_its_time() {
+    for payload in [&b"1dock-8"[..], &[b'1'; 10_000]] {
+        let (world, server, mut node) = waiting();
+        server.flood(message(payload));
+        for command in [extend(B), join_line(B), release(A)] {
+            let begun_at = world.now_ms();
+            let _reply = world.round(&mut node, &command);
+            let took = world.now_ms() - begun_at;
+            assert!(took < 60, "{took} ms, {command:?}");
+        }
+        let begun_at = world.now_ms();
+        let _call = call(world, &mut node);
+        assert!(world.now_ms() - begun_at < 1_100);
+    }
+}
+
+/// The work stops in time if two of three nodes do it, and goes on if one does.
+#[test]
+fn a_flood_of_messages_keeps_no_work_going_without_the_lock() {
+    for floods in [1, 2] {
+        let world = &World::default();
+        let servers = fleet::<3>(world, Who::default());
+        let nodes = servers.each_ref().map(|server| {
+            let mut node = server.node().with_mailbox(mailbox());
+            assert_eq!(world.execute(&mut node, &join_line(A)), Ok(ACQUIRED));
+            assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::Released));
+            node
+        });
+        let options = Options::new(ms(2_000)).unwrap().node_timeout(ms(50));
+        let entropy = SeededEntropy::new(1);
+        let mut lock =
+            Redlock::<_, _, _, 3>::new(nodes, &world.clock, entropy, options.unwrap()).unwrap();
+        let mut valid_until = world.after(ms(0));
+        let held = world.run(lock.hold("dock-7", async |lease| {
+            valid_until = lease.valid_until();
+            // Longer than what is read at once: no reply gets through.
+            let servers = &servers[..floods];
+            servers
+                .iter()
+                .for_each(|server| server.flood(message(&[b'1'; 10_000])));
+            let clock = &&world.clock;
+            clock.sleep_until(world.after(ms(6_000))).await;
+        }));
+        assert_eq!(held.is_ok(), floods == 1, "{held:?}");
+        let late = world
+            .now_ms()
+            .saturating_sub(valid_until.as_micros() / 1_000);
+        // The release waits for a round.
+        assert!(floods == 1 || late < 60, "{late} ms");
+    }
+}
+
 #[test]
 fn whatever_a_node_says_between_replies_cannot_do_more_than_end_the_connection() {
     for garbage in [

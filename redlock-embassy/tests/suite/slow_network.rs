@@ -340,6 +340,25 @@ fn a_device_that_calls_less_often_than_the_connect_timeout_gets_the_lock() {
     }
 }
 
+#[test]
+fn after_a_minute_a_round_of_less_than_two_round_trips_is_too_short_and_acquire_makes_another_one()
+{
+    let (_, mut lan) = lan::<3>();
+    lan.cable.delay(ms(15));
+    let options = Options::new(ms(10_000)).unwrap();
+    let mut lock = lan.lock::<3>(options);
+    let lease = lan.run(lock.acquire("dock-7")).unwrap();
+    lan.run(lock.release(lease));
+    for _ in 0..4 {
+        lan.idle(ms(61_000));
+        let tried = lan.run(lock.try_acquire("dock-7"));
+        assert!(tried.is_err(), "{tried:?}");
+        lan.idle(ms(61_000));
+        let lease = lan.run(lock.acquire("dock-7")).unwrap();
+        lan.run(lock.release(lease));
+    }
+}
+
 /// The first round after a longer pause finds that the attempt of the one before has failed.
 #[test]
 fn a_device_that_started_without_a_network_connects_with_the_second_round_at_the_latest_and_acquire_makes_both()

@@ -39,6 +39,8 @@ struct State {
     scripts: Scripts,
     /// Instead of the answers to the next commands, which are not carried out.
     scripted: VecDeque<Vec<u8>>,
+    /// What every client finds to read, without end.
+    flood: Option<Vec<u8>>,
     /// Instead of an answer to this command, the connection ends.
     closes_on: Option<&'static str>,
     attempts: Vec<Instant>,
@@ -97,6 +99,7 @@ impl<'w> Server<'w> {
                 node_info: Who::default().answer(),
                 scripts: Scripts::default(),
                 scripted: VecDeque::new(),
+                flood: None,
                 closes_on: None,
                 attempts: Vec::new(),
                 logins: 0,
@@ -209,6 +212,12 @@ impl<'w> Server<'w> {
         let mut state = self.state();
         let connection = state.connections.last_mut().unwrap();
         connection.outbox.extend(bytes.as_ref());
+    }
+
+    /// From now on, sends `bytes` again and again, and behind them what else it sends.
+    #[cfg(feature = "queue")]
+    pub(crate) fn flood(&self, bytes: impl AsRef<[u8]>) {
+        self.state().flood = Some(bytes.as_ref().to_vec());
     }
 
     /// Ends every connection after the bytes that were sent on it.
@@ -687,11 +696,19 @@ impl Read for Wire<'_> {
             return Ok(0);
         }
         let len = buffer.len();
+        let clock = &self.server.world.clock;
         let read = self.go(
             Way::Read,
-            |_, connection| !connection.outbox.is_empty() || connection.has_ended,
+            |state, connection| {
+                !connection.outbox.is_empty() || connection.has_ended || state.flood.is_some()
+            },
             |state, number| {
                 let connection = &mut state.connections[number];
+                if let Some(flood) = &state.flood {
+                    // Reading takes time, and no other time passes while there is something to read.
+                    clock.advance(Duration::from_micros(10));
+                    connection.outbox.extend(flood);
+                }
                 let count = len.min(state.chunk).min(connection.outbox.len());
                 connection.outbox.drain(..count).collect::<Vec<_>>()
             },

@@ -95,6 +95,7 @@ impl Actor {
         let mut known = None;
         loop {
             let started_at = Instant::now();
+            // The question is the end of the login. An earlier time is on the safe side.
             self.queue.ask();
             let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
