@@ -347,8 +347,9 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 };
                 // `NOW` is no limit: what has arrived is read to its end, so that no command takes an earlier reply for its own.
                 #[cfg(feature = "queue")]
-                let is_over =
-                    has_paused && (until > NOW && clock.now() >= until || self.is_silent(clock));
+                let is_over = has_paused
+                    && (until > NOW && clock.now() >= until
+                        || self.is_open() && self.is_silent(clock));
                 #[cfg(not(feature = "queue"))]
                 let is_over = false;
                 #[cfg(feature = "queue")]
