@@ -80,6 +80,22 @@ fn the_question_leaves_through_a_send_buffer_of_any_size() {
 }
 
 #[test]
+fn a_login_that_arrives_byte_by_byte_long_after_the_last_reply_is_not_silence() {
+    let (world, server) = start();
+    // Identities as long as those of real servers.
+    server.introduce(Who {
+        run_id: (1 << 52) - 1,
+        replication_id: (1 << 52) - 2,
+        ..Who::MASTER
+    });
+    server.stutter(1);
+    world.clock.advance(ms(60_000));
+    let mut node = server.node();
+    assert_eq!(world.execute(&mut node, &guarded(A)), Ok(ACQUIRED));
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
 fn the_question_is_asked_once_wherever_the_call_is_dropped() {
     for chunk in [5, 1_000] {
         for polls in 0.. {
