@@ -6,6 +6,9 @@ mod samples {
     use crate::reply::Reply;
     use crate::time::Instant;
 
+    /// A client that has waited longer for an answer stood still, or is far away.
+    const ROUND_TRIP_MAX_MICROS: u64 = 500_000;
+
     /// The answers of the nodes of one round to a client in the line, or to a release.
     #[derive(Debug)]
     pub(crate) struct LineSamples<const MAX: usize> {
@@ -51,8 +54,13 @@ mod samples {
             self.ended_at = now;
             match answer {
                 Ok(Reply::Waiting(position, _)) => {
-                    // The node read its clock at some time between `sent_at` and `now`.
-                    let ours = sent_at.as_micros().midpoint(now.as_micros());
+                    // The node read its clock at some time between `sent_at` and `now`. If the client stood still in between, this
+                    // is the earliest of these times: a ticket that is too late overtakes nobody.
+                    let (sent_at, now) = (sent_at.as_micros(), now.as_micros());
+                    let ours = match now.saturating_sub(sent_at) {
+                        0..=ROUND_TRIP_MAX_MICROS => sent_at.midpoint(now),
+                        _ => sent_at,
+                    };
                     let offset = position.time.wrapping_sub(ours).cast_signed();
                     if let Some(slot) = self.samples.get_mut(node) {
                         *slot = Some(Sample {
@@ -159,6 +167,29 @@ mod samples {
 
         fn samples(&self) -> impl Iterator<Item = &Sample> {
             self.samples.iter().flatten()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::line::Position;
+
+        #[test]
+        fn a_client_that_stood_still_gets_no_ticket_from_before_its_wait() {
+            for (took, ours) in [(1_000, 500), (500_000, 250_000), (20_000_000, 0)] {
+                let position = Position {
+                    time: 7_000_000,
+                    left_ms: 1,
+                    ahead: 0,
+                    refusal: Refusal::Held,
+                };
+                let mut samples = LineSamples::<1>::new();
+                let answer = Ok::<_, ()>(Reply::Waiting(position, None));
+                let [sent_at, now] = [0, took].map(Instant::from_micros);
+                samples.record(0, &answer, sent_at, now);
+                assert_eq!(samples.offset(1), Some(7_000_000 - ours));
+            }
         }
     }
 }

@@ -371,6 +371,8 @@ where
             self.set_abandoned(key, lease.token(), lease.proposal(), place);
             command = command.with_place(place);
         }
+        #[cfg(feature = "min-hold")]
+        let started_at = self.clock.now();
         let mut ballot = self.delivery_round(command, self.all, self.all, self.quorum());
         self.run(&mut ballot).await;
         // Left out without `min_hold`: a wait that is never reached would still be in flash.
@@ -380,7 +382,7 @@ where
             && self.is_possible_with_misfits(&ballot)
         {
             // This client has not learned the nodes' time since the grant, which may be long ago.
-            self.learn_time(&mut ballot);
+            self.learn_time(&mut ballot, started_at);
             let command = self.release_command(lease);
             ballot = self.delivery_round(command, self.all, self.all, self.quorum());
             self.run(&mut ballot).await;

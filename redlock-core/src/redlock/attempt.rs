@@ -143,7 +143,7 @@ where
             if let Some(proposal) = proposal {
                 let free_in_ms = ballot.samples.free_in_ms(self.duplicates(), self.quorum());
                 ballot.report.set_free_in_ms(free_in_ms);
-                self.learn_time(&mut ballot);
+                self.learn_time(&mut ballot, started_at);
                 // A fence above the window comes from a clock that is ahead, or from a hostile node.
                 let (reported, has_ignored) = ballot.samples.highest(self.newest_fence());
                 learned.has_ignored |= has_ignored;

@@ -96,7 +96,7 @@ where
             self.record_duplicates(&mut ballot);
             rounds += 1;
             if lease.proposal().is_some() {
-                self.learn_time(&mut ballot);
+                self.learn_time(&mut ballot, started_at);
                 if rounds == 1 && self.is_worth_repeating(&ballot) {
                     continue;
                 }

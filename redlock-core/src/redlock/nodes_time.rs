@@ -5,7 +5,7 @@ use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::round::Verdict;
-use crate::time::Clock;
+use crate::time::{Clock, Instant};
 use crate::transport::{NodeErrorOf, Transport};
 
 impl<T, C, E, const MAX: usize, O> Redlock<T, C, E, MAX, O>
@@ -26,28 +26,37 @@ where
     ///
     /// The new time replaces the known one only in these cases:
     ///
-    /// - The round was won.
-    /// - A node denied its vote because of the fence or because of its guard record: the known time may be the reason.
     /// - No time is known yet.
-    /// - The clocks of a quorum agree with the new time, within the window.
+    /// - The round was lost, and a node denied its vote because of the fence or because of its guard record: the known time may be
+    ///   the reason.
+    /// - The round was won, or the clocks of a quorum agree with the new time, within the window; and the round was short enough to
+    ///   tell the time more exactly than within the window. A client that stood still between a command and its answer does not
+    ///   know when the node read its clock.
     ///
     /// In all other cases, the round was lost for another reason, such as a held lock. The nodes that answer such a round
     /// first may have wrong clocks.
-    pub(super) fn learn_time(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
+    pub(super) fn learn_time(
+        &mut self,
+        ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>,
+        started_at: Instant,
+    ) {
         let (needed, quorum) = (ballot.round.blocking_count(), self.quorum());
         let samples = &ballot.samples;
         let Some(offset) = samples.offset(needed) else {
             return;
         };
+        let is_won = ballot.verdict == Verdict::Won;
         let may_be_wrong = samples.misfits() > 0 || samples.unguarded().len() > 0;
         let window = self
             .options
             .fencing()
             .map_or(0, |fencing| fencing.window_ms);
-        if ballot.verdict == Verdict::Won
-            || may_be_wrong
-            || self.clock_offset.is_none()
-            || samples.is_offset_confirmed(offset, window, quorum)
+        // An offset is wrong by half of the round at most.
+        let took = self.clock.now().saturating_duration_since(started_at);
+        let is_exact = took.as_micros() <= 2_000 * u128::from(window);
+        if self.clock_offset.is_none()
+            || !is_won && may_be_wrong
+            || is_exact && (is_won || samples.is_offset_confirmed(offset, window, quorum))
         {
             self.clock_offset = Some(offset);
         }

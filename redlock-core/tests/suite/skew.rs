@@ -1,11 +1,12 @@
 //! Fenced locks over nodes whose clocks differ, by clients whose clocks run at other rates.
 
+use core::pin::pin;
 use core::time::Duration;
 
 use redlock_core::mock::{MockClock, MockNode, SeededEntropy};
 use redlock_core::{Clock, Fencing, Instant, Options, Redlock};
 
-use crate::world::{Node, ms};
+use crate::world::{Node, ms, poll_once};
 
 /// A client's clock that is fast or slow by so many millionths.
 #[derive(Debug, Clone, Copy)]
@@ -71,5 +72,33 @@ fn a_minority_of_clocks_may_jump_while_the_others_agree_within_the_window() {
         assert!(second.fence() > first.fence());
         let left = first.remaining(slow.clock().now());
         assert!(left.is_zero(), "{skew:?} apart: two holders for {left:?}");
+    }
+}
+
+/// The estimate of the nodes' time is used later without a round that could correct it: by a release that leaves the lock to
+/// its `min_hold`, and by the first try of a wait.
+#[test]
+fn a_client_that_stood_still_in_a_round_keeps_the_nodes_time_that_it_knew() {
+    for is_held in [false, true] {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+        let options = Options::new(ms(10_000)).unwrap().wait(Duration::ZERO);
+        let options = options.fenced(Fencing::default()).unwrap();
+        let [mut lock, mut other] = [1, 2].map(|seed| {
+            Redlock::<_, _, _, 3>::new(&nodes, &clock, SeededEntropy::new(seed), options).unwrap()
+        });
+        let lease = clock.run(lock.try_acquire("other")).unwrap();
+        clock.run(lock.release(lease));
+        let known = lock.clock_offset().unwrap();
+        let _held = is_held.then(|| clock.run(other.try_acquire("dock")).unwrap());
+        nodes.iter().for_each(|node| node.set_latency(ms(2)));
+        let acquired = {
+            let mut attempt = pin!(lock.try_acquire("dock"));
+            assert!(poll_once(attempt.as_mut()).is_pending());
+            clock.advance(ms(2_000));
+            clock.run(attempt)
+        };
+        assert_eq!(acquired.is_err(), is_held, "{acquired:?}");
+        assert_eq!(lock.clock_offset(), Some(known));
     }
 }
