@@ -2,27 +2,12 @@
 
 use std::collections::HashSet;
 
-use redlock_core::mock::SeededEntropy;
 use redlock_core::transport::{Command, Reply, Verb};
-use redlock_core::{Entropy, Token, Transport};
+use redlock_core::{Token, Transport};
 
+use crate::dice::Dice;
 use crate::wire::{Entry, Server};
 use crate::world::*;
-
-struct Dice(SeededEntropy);
-
-impl Dice {
-    /// A number below `sides`.
-    fn roll(&mut self, sides: usize) -> usize {
-        let mut bytes = [0; 4];
-        self.0.fill(&mut bytes);
-        u32::from_le_bytes(bytes) as usize % sides
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len())]
-    }
-}
 
 /// Something happens to the network or to the node.
 fn happen(dice: &mut Dice, world: &World, server: &Server<'_>) {
@@ -66,7 +51,7 @@ fn wire_form(reply: Reply) -> &'static [u8] {
 /// Returns how many commands the node received, how many were answered, and how many acquires are known not to have
 /// been sent.
 fn run(seed: u64) -> [usize; 3] {
-    let mut dice = Dice(SeededEntropy::new(seed));
+    let mut dice = Dice::new(seed);
     let (world, server) = start();
     if dice.roll(2) == 0 {
         server.send_at_once();

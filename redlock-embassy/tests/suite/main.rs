@@ -16,6 +16,8 @@ mod client_name;
 mod clock;
 mod closing;
 mod connecting;
+mod dice;
+mod dormant;
 mod dropping;
 #[cfg(feature = "fence")]
 mod fence;

@@ -191,6 +191,12 @@ impl<'w> Server<'w> {
         self.introduce_with(who.answer());
     }
 
+    /// Another server was the master for a while, and did not have the keys of this one.
+    pub(crate) fn fail_back(&self, who: Who) {
+        self.introduce(who);
+        self.state().keys.clear();
+    }
+
     /// Answers with `bytes` when it is asked for its identity.
     pub(crate) fn introduce_with(&self, bytes: impl AsRef<[u8]>) {
         self.state().node_info = bytes.as_ref().to_vec();
