@@ -92,8 +92,11 @@ impl Admission {
         self.asking_at = now;
     }
 
-    /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it. Has no effect if the node
-    /// was [asked](Self::ask) a minute ago or earlier: then it must be asked again.
+    /// Records the identity of the node. `node_info` is `None` if the ACL user lacks permission to ask for it.
+    ///
+    /// If the node was [asked](Self::ask) a minute ago or earlier, it must be asked again, because the answer does not tell what the
+    /// node is today. But it tells what has changed until then, and it is the right one for a command that was sent with the
+    /// question. On the first contact, such an answer has no effect.
     ///
     /// `now` is the time on the client's clock. If the clock is coarse, it is the end of the tick: the reading plus the
     /// clock's [`resolution`](crate::Clock::resolution). So a node never seems older than it is.
@@ -106,8 +109,8 @@ impl Admission {
     /// - If it can no longer evict keys, also from `now`, for clients that refuse nodes that may evict keys.
     pub fn record(&mut self, node_info: Option<NodeInfo>, now: Instant) {
         self.asked_at = self.asking_at;
-        // So old an answer says nothing about the node of today.
-        if is_over(self.asked_at, KNOWLEDGE_MS, now) {
+        // An uptime of long ago would make a node that the client meets for the first time younger than it is.
+        if self.beginnings == 0 && is_over(self.asked_at, KNOWLEDGE_MS, now) {
             return;
         }
         self.is_in_doubt = false;
@@ -391,12 +394,18 @@ mod tests {
             assert_eq!(admission.must_ask(acquire(GUARDED), at(read_at)), !is_heard);
             assert!(admission.must_ask(acquire(GUARDED), at(read_at.max(260))));
         }
-        // What has changed by then counts from the time when it is heard.
-        let mut admission = met(node(1, 1_000), at(100));
-        admission.ask(at(200));
-        admission.record(Some(node(2, 0)), at(230));
-        assert!(admission.check(acquire(GUARDED), at(240)).is_err());
-        assert_eq!(admission.check(acquire(GUARDED), at(241)), Ok(()));
+        // What has changed by then counts from the time when it is heard, however late that is.
+        for read_at in [230, 260, 2_600] {
+            let mut admission = met(node(1, 1_000), at(100));
+            admission.ask(at(200));
+            admission.record(Some(node(2, 0)), at(read_at));
+            assert!(admission.check(acquire(GUARDED), at(read_at + 10)).is_err());
+            let checked = admission.check(acquire(GUARDED), at(read_at + 11));
+            assert_eq!(checked, Ok(()));
+            admission.ask(at(200));
+            admission.record(Some(may_evict), at(read_at));
+            assert!(admission.may_evict());
+        }
     }
 
     #[test]

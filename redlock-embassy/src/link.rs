@@ -332,6 +332,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             };
             #[cfg(feature = "queue")]
             let mut reads = 0_u8;
+            #[cfg(feature = "queue")]
+            let caught_up_by = later(clock.now(), self.connect_timeout_micros);
             loop {
                 // Messages that keep coming keep neither the other tasks waiting nor this one beyond its time.
                 #[cfg(feature = "queue")]
@@ -347,9 +349,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 };
                 // `NOW` is no limit: what has arrived is read to its end, so that no command takes an earlier reply for its own.
                 #[cfg(feature = "queue")]
-                let is_over = has_paused
-                    && (until > NOW && clock.now() >= until
-                        || self.is_open() && self.is_silent(clock));
+                let is_over = has_paused && {
+                    let until = if until == NOW { caught_up_by } else { until };
+                    clock.now() >= until || self.is_open() && self.is_silent(clock)
+                };
                 #[cfg(not(feature = "queue"))]
                 let is_over = false;
                 #[cfg(feature = "queue")]
@@ -721,7 +724,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[inline(never)]
     fn is_silent(&self, clock: &impl Clock) -> bool {
         let silent_until = later(self.waiting_since, self.patience_micros);
-        self.pipeline.outstanding() > 0 && clock.now() >= silent_until
+        self.exchange().is_some() && clock.now() >= silent_until
     }
 
     /// Aborts the connection. It begins to close with the next [`Goal::Aborted`], and is closed before the client

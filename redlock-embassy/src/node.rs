@@ -479,14 +479,19 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// How many times a command is sent again, at most, because another client has flushed the scripts.
     const RELOADS_MAX: u8 = 3;
 
+    /// How many times the stored releases are sent, at most, between two looks at the lock: again after the scripts were flushed.
+    #[cfg(feature = "queue")]
+    const PUSHES_MAX: u8 = Self::RELOADS_MAX + 1;
+
     /// Returns the step of [`Transport::called`] that follows `step`, or the call that has come. `reached` is the result of the
-    /// goal of `step`.
+    /// goal of `step`, and `pushes` how many times this wait has sent the stored releases.
     #[cfg(feature = "queue")]
     fn listened(
         &mut self,
         step: Listening,
         reached: Result<(), Failed>,
         key: &[u8],
+        pushes: &mut u8,
     ) -> Result<Listening, Call> {
         if self.link.mail.mailbox().is_none() {
             return Ok(Listening::Never);
@@ -507,9 +512,14 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     Listening::Drain
                 }
             }
+            // A node may refuse them for as long as the client waits.
             (true, _)
-                if self.outbox.has_unsent() && self.link.can_queue() && !self.leaves_stored() =>
+                if self.outbox.has_unsent()
+                    && self.link.can_queue()
+                    && !self.leaves_stored()
+                    && *pushes < Self::PUSHES_MAX =>
             {
+                *pushes += 1;
                 // A connection that fails is found later.
                 let _result = self.push_stored(None);
                 Listening::Listen
@@ -618,6 +628,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     #[cfg(feature = "queue")]
     async fn called(&mut self, key: &[u8]) -> Call {
         let mut step = Listening::CatchUp;
+        let mut pushes = 0;
         loop {
             let goal = match step {
                 Listening::CatchUp => Goal::CaughtUp,
@@ -637,7 +648,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Listening::Never => pending().await,
             };
             let reached = self.link.reach(goal, &self.clock).await;
-            step = match self.listened(step, reached, key) {
+            step = match self.listened(step, reached, key, &mut pushes) {
                 Ok(next) => next,
                 Err(call) => return call,
             };

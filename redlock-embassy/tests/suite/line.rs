@@ -458,8 +458,11 @@ fn a_long_message_is_passed_over_and_a_value_without_end_ends_with_patience() {
 #[test]
 fn a_flood_of_messages_keeps_no_call_beyond_its_time() {
     for payload in [&b"1dock-8"[..], &[b'1'; 10_000]] {
-        let (world, server, mut node) = waiting();
+        let (world, server, node) = waiting();
+        let mut node = node.connect_timeout(ms(200));
         server.flood(message(payload));
+        let connected = world.run_for(ms(300), node.connect());
+        assert_eq!(connected, Some(Ok(())));
         for command in [extend(B), join_line(B), release(A)] {
             let begun_at = world.now_ms();
             let _reply = world.round(&mut node, &command);
@@ -469,7 +472,24 @@ fn a_flood_of_messages_keeps_no_call_beyond_its_time() {
         let begun_at = world.now_ms();
         let _call = call(world, &mut node);
         assert!(world.now_ms() - begun_at < 1_100);
+        assert!(world.run_for(ms(12_000), node.connect()).is_some());
     }
+}
+
+#[test]
+fn a_release_that_a_node_goes_on_refusing_is_not_sent_all_the_time_while_the_client_waits() {
+    let (world, server, mut node) = waiting();
+    server.refuse_releases("-READONLY You can't write against a read only replica.\r\n");
+    let result = world.execute(&mut node, &leave(B));
+    assert!(result.is_err(), "{result:?}");
+    for _looks in 0..3 {
+        let reply = world.execute(&mut node, &join_line(A));
+        assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+        assert_eq!(call(world, &mut node), None);
+    }
+    let heard = server.heard();
+    let releases = heard.iter().filter(|name| *name == "LEAVE b");
+    assert!(releases.count() < 20, "{}", heard.len());
 }
 
 /// The work stops in time if two of three nodes do it, and goes on if one does.

@@ -51,6 +51,21 @@ fn a_connection_that_owes_nothing_is_kept_however_long_it_is_idle() {
     assert_eq!(server.connections(), 1);
 }
 
+/// The reply arrives, and the stream still does not say that the command has left.
+#[test]
+fn a_connection_whose_flush_does_not_end_is_replaced_when_patience_is_over() {
+    let (world, server, mut node) = connected();
+    server.flush_without_end();
+    assert_eq!(world.round(&mut node, &acquire(A)), None);
+    assert_eq!(server.token(KEY), Some(A.as_bytes().to_vec()));
+    for _ in 0..3 {
+        // The identity is out of date.
+        world.clock.advance(ms(61_000));
+        let _result = world.round(&mut node, &acquire(B));
+    }
+    assert!(server.connections() > 1, "it is the same connection");
+}
+
 #[test]
 fn patience_begins_with_the_command_and_not_with_the_last_reply() {
     let (world, server, mut node) = connected();

@@ -28,6 +28,11 @@ struct State {
     stutters: bool,
     /// Written bytes stay where they are until they are flushed.
     needs_flush: bool,
+    /// No flush ends.
+    flushes_hang: bool,
+    /// Instead of carrying it out, each release is answered with this error.
+    #[cfg(feature = "queue")]
+    refuses_releases: Option<&'static str>,
     /// Nothing is read: writes find room for so many bytes.
     is_hung: bool,
     room: usize,
@@ -92,6 +97,9 @@ impl<'w> Server<'w> {
                 chunk: usize::MAX,
                 stutters: false,
                 needs_flush: true,
+                flushes_hang: false,
+                #[cfg(feature = "queue")]
+                refuses_releases: None,
                 is_hung: false,
                 room: usize::MAX,
                 close_time: Duration::ZERO,
@@ -150,6 +158,18 @@ impl<'w> Server<'w> {
     /// Bytes leave without being flushed.
     pub(crate) fn send_at_once(&self) {
         self.state().needs_flush = false;
+    }
+
+    /// Bytes leave without being flushed, and no flush ends.
+    pub(crate) fn flush_without_end(&self) {
+        self.send_at_once();
+        self.state().flushes_hang = true;
+    }
+
+    /// From now on, answers each release with `error`.
+    #[cfg(feature = "queue")]
+    pub(crate) fn refuse_releases(&self, error: &'static str) {
+        self.state().refuses_releases = Some(error);
     }
 
     /// How often a stream was told that the login is accepted.
@@ -355,7 +375,16 @@ impl State {
                 self.heard.push((number, name));
                 return;
             }
+            #[cfg(feature = "queue")]
+            let refusal = self.refuses_releases.filter(|_| {
+                ["LEAVE", "RELEASE"]
+                    .iter()
+                    .any(|verb| name.starts_with(verb))
+            });
+            #[cfg(not(feature = "queue"))]
+            let refusal: Option<&str> = None;
             let answer = match self.scripted.front() {
+                _ if refusal.is_some() => refusal.unwrap_or_default().into(),
                 Some(_) if !is_preface(&name) => self.scripted.pop_front().unwrap_or_default(),
                 _ => self.answer(number, &words, now),
             };
@@ -763,7 +792,7 @@ impl Write for Wire<'_> {
         }
         self.go(
             Way::Flush,
-            |_, _| true,
+            |state, _| !state.flushes_hang,
             |state, number| {
                 let connection = &mut state.connections[number];
                 let leaving = core::mem::take(&mut connection.buffered);

@@ -96,7 +96,7 @@ impl Actor {
         loop {
             let started_at = Instant::now();
             // The question is the end of the login. An earlier time is on the safe side.
-            self.queue.ask();
+            let asked_at = SystemClock.now();
             let Some(connected) = self.connect(known.as_ref(), took * 2, &limit).await else {
                 return;
             };
@@ -111,7 +111,7 @@ impl Actor {
                     limit.was_in_time();
                     self.round_trip.note(round_trip);
                     // Before any command is sent, because the node may be another process now.
-                    self.queue.record(node_info);
+                    self.queue.record(node_info, asked_at);
                     self.queue.connected();
                     let connected_at = Instant::now();
                     let mut session = Session::new(self, link);
@@ -238,8 +238,8 @@ struct Session<'a> {
 /// Commands that were sent in one write.
 struct Batch {
     calls: Vec<Call>,
-    /// Whether the first reply is the identity of the node.
-    asks: bool,
+    /// When the node was asked for its identity, if the first reply is the answer.
+    asked_at: Option<redlock_core::Instant>,
     sent_at: Instant,
     /// From then on, the callers with the shortest timeout skip the node if it has not answered.
     left_out_at: Instant,
@@ -367,11 +367,11 @@ impl<'a> Session<'a> {
             && let Poll::Ready(answers) = Driver::poll_answers(batch.answers.as_mut())
         {
             let answers = answers.map_err(|error| TransportError::Unreachable(in_words(&error)))?;
-            let (calls, asks) = (std::mem::take(&mut batch.calls), batch.asks);
+            let (calls, asked_at) = (std::mem::take(&mut batch.calls), batch.asked_at);
             self.round_trip.note(batch.sent_at.elapsed());
             self.in_flight.pop_front();
             self.has_answered = true;
-            self.pass_on(calls, asks, answers);
+            self.pass_on(calls, asked_at, answers);
             count += 1;
             if std::mem::take(&mut self.is_left_out) {
                 self.queue.connected();
@@ -384,15 +384,20 @@ impl<'a> Session<'a> {
         Ok(count)
     }
 
-    fn pass_on(&mut self, calls: Vec<Call>, asks: bool, answers: Vec<Value>) {
+    fn pass_on(
+        &mut self,
+        calls: Vec<Call>,
+        asked_at: Option<redlock_core::Instant>,
+        answers: Vec<Value>,
+    ) {
         let mut again = Vec::new();
         let mut answers = answers.into_iter();
         // Why grants do not count: the node was asked for its identity and could not answer, or is in doubt.
         let mut unknown = None;
-        if asks {
+        if let Some(asked_at) = asked_at {
             match node_info(answers.next()) {
                 Ok(node_info) => {
-                    self.queue.record(node_info);
+                    self.queue.record(node_info, asked_at);
                     self.in_doubt = 0;
                 }
                 Err(kind) => unknown = Some(Failure::Transport(kind)),
@@ -597,14 +602,20 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
-    fn new(Bundle { mut calls, asks }: Bundle, connection: MultiplexedConnection) -> Self {
+    fn new(
+        Bundle {
+            mut calls,
+            asked_at,
+        }: Bundle,
+        connection: MultiplexedConnection,
+    ) -> Self {
         calls.iter_mut().for_each(Call::write);
         let sent_at = Instant::now();
         let shortest = calls.iter().map(Call::node_timeout).min();
         Self {
-            answers: answers(connection, &calls, asks),
+            answers: answers(connection, &calls, asked_at.is_some()),
             calls,
-            asks,
+            asked_at,
             sent_at,
             left_out_at: sent_at + left_out_after(shortest.unwrap_or_default()),
         }
@@ -612,7 +623,7 @@ impl Batch {
 
     /// The number of expected replies.
     fn replies(&self) -> usize {
-        self.calls.len() + usize::from(self.asks)
+        self.calls.len() + usize::from(self.asked_at.is_some())
     }
 }
 

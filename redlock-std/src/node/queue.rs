@@ -110,8 +110,8 @@ pub(crate) struct Pushed {
 /// Calls for one write.
 pub(crate) struct Bundle {
     pub(crate) calls: Vec<Call>,
-    /// Whether the node is asked for its identity ahead of the calls.
-    pub(crate) asks: bool,
+    /// When the node is asked for its identity, ahead of the calls. `None` if it is not asked.
+    pub(crate) asked_at: Option<redlock_core::Instant>,
 }
 
 impl Queue {
@@ -210,14 +210,14 @@ impl Queue {
             let now = Instant::now();
             calls.retain(|call| !call.is_pointless(now));
         }
-        let mut asks = false;
+        let mut asked_at = None;
         if !calls.is_empty() {
             let admission = self.admission();
             let now = SystemClock.now();
             calls.retain_mut(|call| match call.vote(&admission, now) {
                 Vote::Counts => true,
                 Vote::Ask => {
-                    asks = true;
+                    asked_at = Some(now);
                     true
                 }
                 Vote::Denied(denial) => {
@@ -226,11 +226,8 @@ impl Queue {
                 }
             });
         }
-        if asks {
-            self.ask();
-        }
         if !calls.is_empty() {
-            return Some(Bundle { calls, asks });
+            return Some(Bundle { calls, asked_at });
         }
         if state.waiting.is_empty() {
             state.register(actor);
@@ -260,15 +257,12 @@ impl Queue {
         *self.read_admission()
     }
 
-    /// Records that the node is asked for its identity.
-    pub(crate) fn ask(&self) {
-        self.admission_mut().ask(SystemClock.now());
-    }
-
-    /// Records the identity of the node. `None` if the node does not tell it.
-    pub(crate) fn record(&self, node_info: Option<NodeInfo>) {
+    /// Records the identity of the node, which was asked for it at `asked_at`. `None` if the node does not tell it.
+    pub(crate) fn record(&self, node_info: Option<NodeInfo>, asked_at: redlock_core::Instant) {
         let mut admission = self.admission_mut();
         let end_of_tick = SystemClock.now().saturating_add(SystemClock.resolution());
+        // Not when the question was sent: by then, another one may be under way.
+        admission.ask(asked_at);
         admission.record(node_info, end_of_tick);
     }
 
