@@ -52,6 +52,8 @@ use error::Failure;
 pub use error::{NodeError, TransportError};
 pub(crate) use line::Line;
 pub(crate) use mail::Mail;
+#[cfg(feature = "init")]
+pub(crate) use mail::Subscription;
 pub(crate) use observer::NodeObserver;
 #[cfg(feature = "mock")]
 pub(crate) use observer::Presence;
@@ -63,6 +65,8 @@ pub(crate) use printable::without_arguments;
 #[cfg(feature = "probe")]
 pub use probe::Probe;
 use queue::{Pushed, Queue};
+#[cfg(feature = "init")]
+pub(crate) use replies::Budget;
 use round_trip::RoundTrip;
 pub use status::NodeStatus;
 pub(crate) use stop::Stop;

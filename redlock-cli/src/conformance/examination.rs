@@ -80,8 +80,7 @@ impl Examination {
             let found = fenced::fences(&mut trials.connection, keys).await;
             self.add(trials, "fences", FENCED, found).await?;
         }
-        let mut subscriber = node.connect().await?;
-        let found = line::calls(&mut trials.connection, &mut subscriber, keys).await;
+        let found = line::calls(&mut trials.connection, node, keys).await;
         self.add(trials, "line", LINE, found).await?;
         let mut connections = [
             node.connect().await?,

@@ -1,10 +1,11 @@
 //! The trial of what the waiting line needs.
 
+use redis::Value;
 use redlock_core::transport::Script;
 
 use super::keys::{Keys, LIFE_MS, token};
-use super::trial::{Word, ask, expect, run, run_four, set};
-use crate::nodes::Connection;
+use super::trial::{Word, ask, eval, expect, run, run_four, set};
+use crate::nodes::{Connection, Node};
 
 /// How long a turn lasts, in milliseconds: longer than this trial takes.
 const TURN: Word<'_> = b"10000";
@@ -14,18 +15,30 @@ const GRANTED: i64 = 0;
 const REFUSED: i64 = 1;
 const WAITING: i64 = 8;
 
-/// A client waits for a lock over one connection, and is called over another when the lock is released.
+/// A client waits for a lock over one connection, and gets the call over another when the lock is released.
 pub(super) async fn calls(
     connection: &mut Connection,
-    subscriber: &mut Connection,
+    node: &Node,
     keys: &Keys,
 ) -> Result<String, String> {
     let (channel, lock, queue) = (keys.channel(), keys.lock("line"), keys.queue("line"));
     let keys_of_line = [&*lock, &*queue];
     let life = LIFE_MS.to_string();
-    let subscribe: [Word<'_>; 2] = [b"SUBSCRIBE", channel.as_bytes()];
-    let subscribed = ask(subscriber, &subscribe).await;
-    subscribed.map_err(|why| format!("a client cannot subscribe to its mailbox: {why}"))?;
+    let subscribed = node.subscribe(&channel).await;
+    let mut subscriber = subscribed
+        .map_err(|why| format!("a client cannot be called through its mailbox: {why}"))?;
+    // If a script gets an error, it takes the client for alive, so the release below does not show it.
+    const COUNT: &str = "return redis.call('pubsub', 'numsub', ARGV[1])[2]";
+    match eval(connection, COUNT, &[], &[channel.as_bytes()]).await {
+        Ok(Value::Int(1)) => {}
+        Ok(_) => {
+            return Err(
+                "a script does not see the subscription of a client, and takes it for gone"
+                    .to_owned(),
+            );
+        }
+        Err(why) => return Err(format!("scripts may not call PUBSUB ({why})")),
+    }
 
     let [acquire, release] = Script::QUEUED;
     let (holder, waiter, stranger) = (token(), token(), token());
@@ -51,6 +64,12 @@ pub(super) async fn calls(
     )
     .await?;
     expect("a release that calls a client", released, 2)?;
+    if !subscriber.receives(format!("1{lock}").as_bytes()).await? {
+        return Err(
+            "a release does not call the client that waits: no message arrives in its mailbox"
+                .to_owned(),
+        );
+    }
     let members: [Word<'_>; 4] = [b"ZRANGE", queue.as_bytes(), b"0", b"0"];
     let first = redis::from_redis_value::<Vec<String>>(ask(connection, &members).await?);
     let turn = format!("!{}", keys.mailbox());

@@ -84,7 +84,11 @@ fn a_user_without_channels_has_locks_and_no_line_and_one_with_restricted_keys_ne
         &node["line"],
     ];
     assert_eq!(kinds, [true, true, true, false], "{node:#}");
-    expect_no(&node, "line", "a client cannot subscribe to its mailbox");
+    expect_no(
+        &node,
+        "line",
+        "a client cannot be called through its mailbox",
+    );
 
     let (_, node) = examined(&url, &[]);
     assert_eq!(node["plain"], false, "{node:#}");
@@ -98,6 +102,29 @@ fn a_user_with_the_permissions_of_plain_locks_is_served_plain_locks() {
     let (_, node) = examined(&user_of(&server, "app", rules), &[]);
     let kinds = [&node["plain"], &node["guard"], &node["fenced"]];
     assert_eq!(kinds, [true, true, false], "{node:#}");
+}
+
+#[test]
+fn a_server_that_cannot_call_a_client_that_waits_serves_no_line() {
+    let line = "resetchannels &redlock:mail:* +@all";
+    for (command, denied) in [
+        ("PUBLISH", "-publish"),
+        ("PUBSUB", "-pubsub"),
+        ("SUBSCRIBE", "-subscribe"),
+    ] {
+        let renamed = Server::start_without(command);
+        let server = Server::start();
+        let user = user_of(&server, "app", &format!("{line} {denied}"));
+        for url in [renamed.url(), user] {
+            let (code, node) = examined(&url, &[]);
+            assert_eq!(code, Some(1), "{node:#}");
+            let kinds = [&node["plain"], &node["fenced"], &node["line"]];
+            assert_eq!(kinds, [true, true, false], "{command} {node:#}");
+            expect_no(&node, "line", "cannot be called through its mailbox");
+        }
+    }
+    let without_info = Server::start_without("INFO");
+    assert_eq!(examined(&without_info.url(), &[]).1["line"], true);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! A node, and a connection for commands to it.
 
+use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::node::{Address, NodeError, Probe, printable, without_arguments};
-use crate::{ConnectError, MAX_NODES};
+use crate::node::{Address, Budget, NodeError, Probe, Subscription, printable, without_arguments};
+use crate::{ConnectError, MAX_NODES, TransportError};
 use redis::{Pipeline, ServerError, Value};
-use redlock_core::BuildError;
-use tokio::time::timeout;
+use redlock_core::{BuildError, Failure};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::duration;
 
@@ -70,6 +71,53 @@ impl Node {
                 duration::in_words(self.patience)
             )),
         }
+    }
+
+    /// Subscribes to `channel`, over a connection of its own, as a client does that waits for a lock: also tries what the scripts do to
+    /// call it. The connection, and then the rest, have the timeout of the node.
+    pub async fn subscribe(&self, channel: &str) -> Result<Mailbox, String> {
+        let (address, patience) = (&self.address, self.patience);
+        let opened = Subscription::open(address, channel, Budget::new(), patience, patience).await;
+        let subscription = opened.map_err(|error| match error.kind {
+            // Only what the node says: its consequence for an acquire is no news here.
+            TransportError::CannotCall(words) => one_line(without_arguments(&words)),
+            kind => reason(&NodeError::new(
+                Arc::clone(address.name()),
+                Failure::Transport(kind),
+            )),
+        })?;
+        Ok(Mailbox {
+            subscription,
+            patience,
+        })
+    }
+}
+
+/// A connection that has subscribed to a channel.
+pub struct Mailbox {
+    subscription: Subscription,
+    patience: Duration,
+}
+
+impl Mailbox {
+    /// Returns whether the message `payload` arrives within the timeout of the node. Messages before it are dropped. Returns `Err` if the
+    /// connection breaks.
+    pub async fn receives(&mut self, payload: &[u8]) -> Result<bool, String> {
+        let end = Instant::now() + self.patience;
+        loop {
+            match timeout_at(end, self.subscription.next()).await {
+                Ok(Ok(message)) if message == payload => return Ok(true),
+                Ok(Ok(_other)) => {}
+                Ok(Err(kind)) => return Err(one_line(&kind.to_string())),
+                Err(_elapsed) => return Ok(false),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
     }
 }
 

@@ -22,6 +22,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, Notify};
 use refusals::Refusals;
 pub(super) use subscriber::Subscriber;
+#[cfg(feature = "init")]
+pub(crate) use subscription::Subscription;
 
 /// The mailbox of this client on one node, and the acquires that wait for a call.
 pub(crate) struct Mail {

@@ -21,7 +21,7 @@ use super::super::socket::{Socket, Stream};
 ///
 /// It is not the connection of the locks: a message can be sent by any client of the node, and must not end a connection on which
 /// leases are extended.
-pub(super) struct Subscription {
+pub(crate) struct Subscription {
     stream: Box<dyn Stream>,
     replies: Replies,
     channel: String,
@@ -31,15 +31,15 @@ pub(super) struct Subscription {
 
 /// Why there is no subscription.
 #[derive(Debug)]
-pub(super) struct NotOpen {
-    pub(super) kind: TransportError,
+pub(crate) struct NotOpen {
+    pub(crate) kind: TransportError,
     /// Whether the node accepted the connection, but the rest took too long.
     pub(super) was_late: bool,
 }
 
 impl Subscription {
     /// Connects within `to_dial`. Then logs in and subscribes to `channel` within `to_set_up`. What is read counts against `budget`.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         address: &Address,
         channel: &str,
         budget: Arc<Budget>,
@@ -105,7 +105,7 @@ impl Subscription {
     /// # Errors
     ///
     /// If the connection breaks, or something else than a message arrives.
-    pub(super) async fn next(&mut self) -> Result<Vec<u8>, TransportError> {
+    pub(crate) async fn next(&mut self) -> Result<Vec<u8>, TransportError> {
         let message = match self.replies.next(&mut self.stream).await? {
             Reply::Value(Value::Array(message)) => message,
             Reply::Value(Value::ServerError(error)) => {
