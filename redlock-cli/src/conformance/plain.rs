@@ -213,6 +213,8 @@ pub(super) async fn is_one_server(
     connections: &mut [Connection],
     keys: &Keys,
 ) -> Result<String, String> {
+    // First of all: a server in cluster mode may refuse every key.
+    let identities = identities(connections).await?;
     let lock = keys.lock("server");
     let count = connections.len();
     let (first, others) = connections.split_first_mut().ok_or("no connection")?;
@@ -225,15 +227,27 @@ pub(super) async fn is_one_server(
             );
         }
     }
+    match identities {
+        Err(why) => Ok(format!(
+            "{count} connections see one another's keys; unknown whether it is in cluster mode: {why}"
+        )),
+        Ok(identities) if identities.len() <= 1 => {
+            Ok(format!("{count} connections lead to one process"))
+        }
+        Ok(_) => Err(
+            "connections lead to different processes: name one server, not a proxy before several"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The run IDs that the connections tell, without repetitions, or why they do not tell. `Err` if a server is no standalone one.
+async fn identities(connections: &mut [Connection]) -> Result<Result<Vec<String>, String>, String> {
     let mut identities = Vec::new();
-    for connection in core::iter::once(first).chain(others) {
+    for connection in connections {
         let info = match ask(connection, &[b"INFO", b"server"]).await {
             Ok(info) => Info::parse(&raw_text(&info).unwrap_or_default()),
-            Err(why) => {
-                return Ok(format!(
-                    "{count} connections see one another's keys; unknown whether it is in cluster mode: {why}"
-                ));
-            }
+            Err(why) => return Ok(Err(why)),
         };
         if let Some(mode) = info.text("redis_mode").filter(|mode| *mode != "standalone") {
             return Err(format!(
@@ -243,11 +257,5 @@ pub(super) async fn is_one_server(
         identities.push(info.run_id().to_owned());
     }
     identities.dedup();
-    match identities.len() {
-        0 | 1 => Ok(format!("{count} connections lead to one process")),
-        _ => Err(
-            "connections lead to different processes: name one server, not a proxy before several"
-                .to_owned(),
-        ),
-    }
+    Ok(Ok(identities))
 }

@@ -147,6 +147,13 @@ fn a_replica_and_a_server_of_a_cluster_serve_no_locks() {
     let (code, node) = examined(&cluster.url(), &[]);
     assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
     expect_no(&node, "server", "it is in cluster mode");
+
+    // As it starts: no slot is assigned, so it refuses every key.
+    let new = Server::start_with(&["--cluster-enabled", "yes"]);
+    let (code, node) = examined(&new.url(), &[]);
+    assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
+    expect_no(&node, "set", "CLUSTERDOWN");
+    expect_no(&node, "server", "it is in cluster mode");
 }
 
 #[test]
