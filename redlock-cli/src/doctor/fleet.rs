@@ -41,7 +41,11 @@ pub(crate) fn duplicates(all: &[Examination]) -> Finding {
     let groups = groups(all, |info| info.run_id().to_owned());
     let judgement = judge(
         &groups,
-        &format!("all nodes{} are different servers", that_answer(all)),
+        if all_answer(all) {
+            "all nodes are different servers"
+        } else {
+            "all nodes that answer are different servers"
+        },
         "are one server, or claim to be: they have one vote, name each server once",
     );
     Finding::new("duplicates", judgement, json!({ "groups": groups }))
@@ -65,7 +69,11 @@ pub(crate) fn replication(all: &[Examination]) -> Finding {
     groups.retain(|names| runs(names) > 1);
     let judgement = judge(
         &groups,
-        &format!("no node{} is a replica of another", that_answer(all)),
+        if all_answer(all) {
+            "no node is a replica of another"
+        } else {
+            "no node that answers is a replica of another"
+        },
         "are copies of one master, so their votes are not independent: name only the master",
     );
     Finding::new("replication", judgement, json!({ "groups": groups }))
@@ -117,12 +125,8 @@ fn judge(groups: &[Vec<&str>], without: &str, fault: &str) -> Judgement {
     bad(format!("{} {fault}", groups.join("; ")))
 }
 
-fn that_answer(all: &[Examination]) -> &'static str {
-    if infos(all).count() == all.len() {
-        ""
-    } else {
-        " that answer"
-    }
+fn all_answer(all: &[Examination]) -> bool {
+    infos(all).count() == all.len()
 }
 
 fn infos(all: &[Examination]) -> impl Iterator<Item = (&str, &Info)> {

@@ -78,6 +78,15 @@ fn a_node_that_is_down_is_one_bad_line() {
     report.expect_message(&servers[1], "reachable", "connection refused");
     assert_eq!(report.fleet("quorum")["voting"], 2);
     assert_eq!(report.fleet("quorum")["verdict"], "warn");
+    for (name, message) in [
+        ("duplicates", "all nodes that answer are different servers"),
+        (
+            "replication",
+            "no node that answers is a replica of another",
+        ),
+    ] {
+        assert_eq!(report.fleet(name)["message"], message);
+    }
 }
 
 #[test]
