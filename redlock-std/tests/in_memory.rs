@@ -92,6 +92,42 @@ async fn a_majority_that_restarts_without_its_data_has_no_vote_for_one_ttl() {
     assert!(start.elapsed() >= TTL);
 }
 
+/// As on servers: `a_guard_record_vouches_for_a_young_node_up_to_its_longest_ttl` is their test.
+#[tokio::test(start_paused = true)]
+async fn a_plain_lock_whose_ttl_is_longer_than_the_fenced_locks_of_its_nodes_allow_is_refused() {
+    let nodes = MemoryNode::array::<3>();
+    let plain = Redlock::in_memory(&nodes, Options::new(TTL).unwrap()).unwrap();
+    let longer = plain.with_options(Options::new(TTL + Duration::from_millis(1)).unwrap());
+    drop(longer.acquire("crane").await.unwrap());
+
+    let fencing = Fencing::default().with_max_ttl(TTL).unwrap();
+    let options = Options::new(TTL / 2).unwrap().fenced(fencing).unwrap();
+    let fenced = Redlock::in_memory(&nodes, options).unwrap();
+    fenced.acquire("dock").await.unwrap().release().await;
+    let error = longer.try_acquire("crane").await.unwrap_err().to_string();
+    let words = "its guard record allows a TTL or min_hold of up to 10000 ms";
+    assert!(error.contains(words), "{error}");
+    plain.acquire("crane").await.unwrap().release().await;
+    assert_eq!(lock_count(&nodes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_a_plain_lock_waits_for_the_longest_fenced_lease_of_its_nodes() {
+    let nodes = MemoryNode::array::<3>();
+    let fencing = Fencing::default().with_max_ttl(TTL * 3).unwrap();
+    let options = Options::new(TTL * 3).unwrap().fenced(fencing).unwrap();
+    let fenced = Redlock::in_memory(&nodes, options).unwrap();
+    let guard = fenced.acquire("dock").await.unwrap();
+    for node in &nodes[..2] {
+        node.kill();
+        node.restart();
+    }
+    let options = Options::new(TTL).unwrap().wait(TTL * 4);
+    let plain = Redlock::in_memory(&nodes, options).unwrap();
+    drop(plain.acquire("dock").await.unwrap());
+    assert!(!guard.is_valid());
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_processes_compete_and_the_one_that_waits_is_called_when_the_other_releases() {
     let (nodes, redlock) = fleet();

@@ -9,7 +9,7 @@ use crate::key::KeyName;
 use crate::mock::data::Data;
 use crate::mock::error::{MockError, MockFailure};
 use crate::mock::server::Server;
-use crate::node_info::{NodeInfo, ReplicationId, RunId};
+use crate::node_info::{ReplicationId, RunId};
 use crate::owned::OwnedCommand;
 use crate::reply::Reply;
 use crate::time::Instant;
@@ -89,9 +89,9 @@ impl Host {
 
     /// Makes a change that every client notices.
     fn change(&mut self, now: Instant, change: impl FnOnce(&mut Server<MAX_KEYS>)) {
-        self.meet(Instant::from_micros(0));
+        self.meet(Instant::from_micros(0), now);
         change(&mut self.server);
-        self.meet(now);
+        self.meet(now, now);
     }
 
     pub(super) fn execute(
@@ -99,7 +99,7 @@ impl Host {
         command: &OwnedCommand<KeyName>,
         now: Instant,
     ) -> Result<Reply, MockFailure> {
-        self.meet(Instant::from_micros(0));
+        self.meet(Instant::from_micros(0), now);
         let admitted = self.admission.check(command.verb, now);
         admitted.map_err(Failure::Denied)?;
         let command = Command {
@@ -115,17 +115,12 @@ impl Host {
         self.server.execute(&command, self.wall(now))
     }
 
-    /// Records what a client learns on a new connection.
-    fn meet(&mut self, now: Instant) {
-        let node_info = NodeInfo {
-            // Plain clients see no guard record, as if they shared no node with fenced clients: a test of plain locks has no
-            // rules.
-            max_ttl_ms: None,
-            is_vouched: false,
-            ..self.server.node_info(FIRST_UPTIME, self.wall(now))
-        };
-        self.admission.ask(now);
-        self.admission.record(Some(node_info), now);
+    /// Records what a client learns on a new connection at `met_at`. Plain clients learn the rules of the guard record, too, as soon as
+    /// a fenced acquire has set them.
+    fn meet(&mut self, met_at: Instant, now: Instant) {
+        let node_info = self.server.node_info(FIRST_UPTIME, self.wall(now));
+        self.admission.ask(met_at);
+        self.admission.record(Some(node_info), met_at);
     }
 }
 
