@@ -221,7 +221,7 @@ impl RedisNode {
             .is_some_and(|last| last.is_granted && last.token == *token)
     }
 
-    /// Whether calls wait to be sent, and the node may have a key of this process.
+    /// Whether calls wait to be sent, or releases were dropped, and the node may have a key of this process.
     #[cfg(feature = "probe")]
     pub(crate) fn owes_calls(&self) -> bool {
         self.owner.queue.owes_calls()

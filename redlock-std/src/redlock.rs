@@ -437,6 +437,9 @@ impl Redlock {
     /// that were never connected are not counted, because they have no key of this process. A release may still be on its way to
     /// another attempt, if a node could not execute it. The last bytes of a release with a key of tens of kilobytes may still be in a
     /// buffer of this process.
+    ///
+    /// It stays `false` once releases were dropped, because too many waited, or because the runtime of the connections has shut down
+    /// while they were queued or unanswered.
     #[cfg(feature = "probe")]
     #[must_use]
     pub fn has_sent_releases(&self) -> bool {

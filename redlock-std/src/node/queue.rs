@@ -334,11 +334,13 @@ impl Queue {
         self.lock().release_refusal.clone()
     }
 
-    /// Whether calls wait to be sent to a node that may have a key of this process. A node that was never connected has none.
+    /// Whether calls wait to be sent to a node that may have a key of this process, or releases were dropped. A node that was never
+    /// connected has none.
     #[cfg(feature = "probe")]
     pub(crate) fn owes_calls(&self) -> bool {
         let state = self.lock();
-        state.was_connected && !state.waiting.is_empty()
+        let has_dropped = state.lost > 0 || state.given_up > 0;
+        state.was_connected && (has_dropped || !state.waiting.is_empty())
     }
 
     /// Whether calls wait for a connection.

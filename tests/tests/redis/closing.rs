@@ -50,8 +50,10 @@ fn a_close_counts_the_releases_that_were_lost_with_the_runtime_of_the_connection
         tokio::time::sleep(Duration::from_millis(50)).await;
         (redlock, guard)
     });
+    assert!(redlock.has_sent_releases());
     drop(first);
     drop(guard);
+    assert!(!redlock.has_sent_releases(), "none is sent any more");
     assert_eq!(second.block_on(redlock.close()), 3);
 
     // Those in flight count too.
