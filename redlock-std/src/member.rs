@@ -25,7 +25,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.warnings(),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => Vec::new(),
+            Self::Memory(node) => node.warnings(),
         }
     }
 
@@ -41,7 +41,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.unanswered_releases(),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => 0,
+            Self::Memory(node) => node.unanswered_releases(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.releases_to_wait_for(),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => 0,
+            Self::Memory(node) => node.releases_to_wait_for(),
         }
     }
 
@@ -123,7 +123,7 @@ impl Member {
         match self {
             Self::Redis(node) => node.owes_calls(),
             #[cfg(feature = "mock")]
-            Self::Memory(_) => false,
+            Self::Memory(node) => node.given_up() > 0,
         }
     }
 

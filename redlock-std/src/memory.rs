@@ -1,13 +1,13 @@
 //! Nodes in memory, for tests without servers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redlock_core::mock::{MockError, MockNode};
-use redlock_core::transport::{Call, Command, Mailbox, OwnedCommand, Reply, RunId};
+use redlock_core::transport::{Call, Command, Mailbox, OwnedCommand, Reply, RunId, Verb};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
@@ -20,7 +20,8 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// die and come back.
 ///
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
-/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles. It keeps lines for three locks at a
+/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles. A release without room is
+/// dropped, and [`close`](crate::Redlock::close) counts it. The node keeps lines for three locks at a
 /// time, of at most eleven handles each: the others that wait look again after delays, in no order.
 ///
 /// [`Redlock::status`](crate::Redlock::status) tells whether such a node is up. It does not tell that it hangs, nor that it has no
@@ -58,7 +59,8 @@ impl MemoryNode {
         self.node.resume();
     }
 
-    /// Dies: refuses connections, and loses the commands that were on their way. Releases of this time are lost too: the keys expire.
+    /// Dies: refuses connections, and loses the commands that were on their way. Releases of this time are lost too, and
+    /// [`close`](crate::Redlock::close) does not count them: the keys expire.
     pub fn kill(&self) {
         self.node.stop();
         self.changed();
@@ -158,6 +160,7 @@ impl MemoryNode {
             mail,
             runtime: runtime.clone(),
             granted: None,
+            sent: None,
             stop: None,
             link: Arc::new(MemoryLink::new(&self.name, Arc::clone(&self.node), mailbox)),
         }
@@ -180,6 +183,8 @@ pub(crate) struct MemoryClient {
     runtime: Handle,
     /// The token of the last lock that the node has granted.
     granted: Option<Token>,
+    /// The token of the last command that was sent and is not a release: the node may have its key.
+    sent: Option<Token>,
     link: Arc<MemoryLink>,
     stop: Option<Stop>,
 }
@@ -191,6 +196,8 @@ struct MemoryLink {
     presence: Presence,
     node: Arc<MockNode<LockClock>>,
     mailbox: Mailbox,
+    /// How many releases were dropped because too many commands were on their way.
+    given_up: AtomicU64,
 }
 
 impl MemoryLink {
@@ -205,6 +212,14 @@ impl MemoryLink {
             presence,
             node,
             mailbox,
+            given_up: AtomicU64::new(0),
+        }
+    }
+
+    /// Records that a release was not sent. If the node may have its key, the key is left.
+    fn dropped(&self, error: MockError, may_be_left: bool) {
+        if error == MockError::Full && may_be_left {
+            self.given_up.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -234,14 +249,17 @@ impl MemoryClient {
 
     /// Sends a release whose answer no caller waits for. A node that is down loses it.
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
+        let may_be_left = self.may_have(release.token);
         let release = self.line.at_node(release, &self.mail);
         let release = OwnedCommand::with_key(&release, self.line.shared_key(release.key));
         let (node, mail) = (Arc::clone(&self.node.node), Arc::clone(&self.mail));
+        let link = Arc::clone(&self.link);
         let mut learn = Box::pin(async move {
             let release = release.command();
             let client = node.client(mail.mailbox());
-            let Ok(answer) = client.send(&release) else {
-                return;
+            let answer = match client.send(&release) {
+                Ok(answer) => answer,
+                Err(error) => return link.dropped(error, may_be_left),
             };
             // Sent by the first poll. The others are on the runtime, whose timer the answer needs.
             yield_now().await;
@@ -267,6 +285,34 @@ impl MemoryClient {
 
     pub(crate) fn name(&self) -> Arc<str> {
         Arc::clone(&self.node.name)
+    }
+
+    /// The releases that the node has not executed yet, unless it is down: then they are lost.
+    pub(crate) fn releases_to_wait_for(&self) -> usize {
+        self.node.node.unexecuted_releases(self.mailbox())
+    }
+
+    /// The releases that the node has not executed yet, and those that were dropped.
+    pub(crate) fn unanswered_releases(&self) -> usize {
+        let given_up = usize::try_from(self.given_up()).unwrap_or(usize::MAX);
+        self.releases_to_wait_for().saturating_add(given_up)
+    }
+
+    /// The number of releases that were dropped because too many commands were on their way.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.link.given_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<NodeError> {
+        let given_up = Some(self.given_up()).filter(|count| *count > 0);
+        let given_up = given_up.map(TransportError::ReleasesGivenUp);
+        let warnings = given_up.map(|kind| NodeError::new(self.name(), Failure::Transport(kind)));
+        warnings.into_iter().collect()
+    }
+
+    /// Whether the node may have the key of this lock: a command for it was sent.
+    fn may_have(&self, token: &Token) -> bool {
+        self.sent.as_ref() == Some(token)
     }
 
     pub(crate) fn has_granted(&self, token: &Token) -> bool {
@@ -300,16 +346,29 @@ impl MemoryClient {
             return Err(NodeError::new(self.name(), stopped));
         }
         let sent = self.line.stand(command, &self.mail, || self.node.run_id());
-        let mut client = self.node.node.client(self.mailbox());
-        let result = client.execute(&sent).await;
+        let client = self.node.node.client(self.mailbox());
+        let is_release = matches!(command.verb, Verb::Release | Verb::Keep { .. });
+        let result = match client.send(&sent) {
+            Ok(answer) => {
+                if !is_release {
+                    self.sent = Some(*command.token);
+                }
+                answer.await.map_err(|error| *error.failure())
+            }
+            Err(error) => {
+                if is_release {
+                    self.link.dropped(error, self.may_have(command.token));
+                }
+                Err(Failure::Transport(error))
+            }
+        };
         if let Ok(reply) = &result {
             self.mail.learn_reply(command.key, reply);
             if let Reply::Acquired(_) = reply {
                 self.granted = Some(*command.token);
             }
         }
-        let result =
-            result.map_err(|error| NodeError::new(self.name(), self.failure(error.failure())));
+        let result = result.map_err(|failure| NodeError::new(self.name(), self.failure(&failure)));
         let told = match result.as_ref().map_err(NodeError::failure) {
             Err(Failure::Transport(
                 error @ (TransportError::Unreachable(_) | TransportError::Disconnected),

@@ -525,6 +525,42 @@ async fn an_adoption_that_was_too_late_succeeds_when_it_is_tried_again() {
     assert!(redlock.adopt(&handover).await.is_ok());
 }
 
+/// As on servers, but for the room: `a_close_does_not_wait_for_nodes_that_are_dead_and_not_for_long_for_those_that_hang` is their test.
+#[tokio::test(start_paused = true)]
+async fn a_close_counts_the_releases_that_a_hung_node_has_not_executed_and_those_without_room() {
+    let nodes = MemoryNode::array::<3>();
+    let redlock = Redlock::in_memory(&nodes, Options::new(TTL * 10).unwrap()).unwrap();
+    drop(redlock.acquire("crane").await.unwrap());
+    assert_eq!((redlock.close().await, redlock.warnings()), (0, vec![]));
+
+    let other = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    let redlock = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    // The answers to the release above are read.
+    sleep(Duration::from_millis(1)).await;
+    nodes[0].hang();
+    let mut guards = Vec::new();
+    for dock in 0..40 {
+        guards.push(redlock.acquire(format!("dock-{dock}")).await.unwrap());
+    }
+    // 40 acquires are on their way, so 24 releases have room.
+    drop(guards);
+    // There is nothing to release on the node of a lock whose acquire had no room.
+    drop(redlock.acquire("crane").await.unwrap());
+    let start = Instant::now();
+    assert_eq!(redlock.close().await, 40);
+    assert!(start.elapsed() <= Duration::from_secs(2));
+    assert_eq!(other.close().await, 0, "another process has sent nothing");
+
+    nodes[0].resume();
+    assert_eq!((redlock.close().await, nodes[0].lock_count()), (16, 16));
+    let warnings = redlock
+        .warnings()
+        .into_iter()
+        .map(|warning| warning.to_string());
+    let words = "node 1: 16 releases were dropped because too many waited; their keys expire";
+    assert_eq!(warnings.collect::<Vec<_>>(), [words]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handle_that_is_closed_while_it_acquires_does_not_hold_the_lock_for_the_min_hold() {
     let nodes = MemoryNode::array::<5>();

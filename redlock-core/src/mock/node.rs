@@ -76,6 +76,8 @@ struct Sent {
     ticket: u64,
     arrives_at: Instant,
     progress: Progress,
+    /// `None` if its client has no mailbox.
+    mailbox: Option<Mailbox>,
     /// That of its client, in microseconds. `None`: that of the node.
     latency_micros: Option<u32>,
     /// The client has dropped its future. The command still takes effect, but no client gets the reply.
@@ -160,6 +162,23 @@ impl<C: Clock> MockNode<C> {
     /// Sets whether the calls of the node are lost on their way to the clients.
     pub fn lose_calls(&self, are_lost: bool) {
         self.settled().loses_calls = are_lost;
+    }
+
+    /// The number of releases that this client has sent and the node has not executed yet, with those that keep the key for the rest of a
+    /// `min_hold`. For `redlock-std`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unexecuted_releases(&self, mailbox: Mailbox) -> usize {
+        let state = self.settled();
+        let releases = state.sent.iter().filter(|sent| {
+            matches!(
+                &sent.progress,
+                Progress::Unexecuted(command)
+                    if matches!(command.verb, Verb::Release | Verb::Keep { .. })
+            )
+        });
+        let its = releases.filter(|sent| sent.mailbox == Some(mailbox));
+        its.count()
     }
 
     /// Deletes the waiting line of `key`, like a server that evicts keys.
@@ -378,15 +397,16 @@ impl<C: Clock> MockNode<C> {
 
     fn send(
         &self,
+        mailbox: Option<Mailbox>,
         command: &Command<'_>,
         latency_micros: Option<u32>,
     ) -> Result<Call<'_>, MockError> {
         let key = KeyName::new(command.key);
         key.whole().ok_or(MockError::KeyTooLong)?;
-        let command = OwnedCommand::with_key(command, key);
+        let command = OwnedCommand::with_key(&command.at_node(mailbox), key);
         let ticket = self
             .settled()
-            .send(command, latency_micros, self.clock.now())?;
+            .send(mailbox, command, latency_micros, self.clock.now())?;
         Ok(Call {
             state: &self.state,
             ticket,
@@ -400,7 +420,7 @@ impl<C: Clock> MockNode<C> {
         command: &Command<'_>,
     ) -> Result<Reply, NodeErrorOf<&Self>> {
         let call = self
-            .send(&command.at_node(mailbox), latency_micros)
+            .send(mailbox, command, latency_micros)
             .map_err(|error| NodeError::new(MockName(self.number), Failure::Transport(error)))?;
         self.answer(call).await
     }
@@ -472,7 +492,7 @@ impl<'a, C: Clock> MockClient<'a, C> {
     ) -> Result<impl Future<Output = Result<Reply, NodeErrorOf<Self>>> + use<'a, C>, MockError>
     {
         let node = self.node;
-        let call = node.send(&command.at_node(Some(self.mailbox)), self.latency_micros)?;
+        let call = node.send(Some(self.mailbox), command, self.latency_micros)?;
         Ok(node.answer(call))
     }
 }
@@ -584,6 +604,7 @@ enum Wait<R> {
 impl State {
     fn send(
         &mut self,
+        mailbox: Option<Mailbox>,
         command: OwnedCommand<KeyName>,
         latency_micros: Option<u32>,
         now: Instant,
@@ -605,6 +626,7 @@ impl State {
             ticket,
             arrives_at,
             progress: Progress::Unexecuted(command),
+            mailbox,
             latency_micros,
             is_abandoned: false,
         };
