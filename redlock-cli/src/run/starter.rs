@@ -6,15 +6,16 @@
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use rustix::fs::getxattr;
+use rustix::fs::{Access, AtFlags, CWD, accessat, getxattr};
 use rustix::process::{
     Signal, getegid, geteuid, getgid, getppid, getuid, set_parent_process_death_signal,
 };
@@ -98,30 +99,73 @@ pub(crate) fn caveat(program: &OsStr) -> Option<String> {
         );
     }
     let file = file_of(program)?;
-    let mode = file.metadata().ok()?.mode();
+    let last = last_interpreter(file.clone())?;
+    let mode = last.metadata().ok()?.mode();
     let rights = if mode & 0o4000 != 0 {
         "set-user-ID"
     } else if mode & 0o2000 != 0 {
         "set-group-ID"
-    } else if getxattr(&file, "security.capability", &mut [0_u8; 64][..]).is_ok() {
+    } else if getxattr(&last, "security.capability", &mut [0_u8; 64][..]).is_ok() {
         "file capabilities"
     } else {
         return None;
     };
+    let of = if last == file {
+        String::new()
+    } else {
+        format!(", the interpreter of {},", echo::file(&file))
+    };
     Some(format!(
-        "{} has {rights}, so --die-with-parent may not end it if redlock is killed",
-        echo::file(&file)
+        "{}{of} has {rights}, so --die-with-parent may not end it if redlock is killed",
+        echo::file(&last)
     ))
 }
 
-/// The file of a program: on the PATH, unless it is a path.
+/// The file of a program: on the PATH, unless it is a path. Like the system, passes over what cannot be executed on the PATH.
 fn file_of(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }
     let path = std::env::var_os("PATH")?;
     let mut files = std::env::split_paths(&path).map(|directory| directory.join(program));
-    files.find(|file| file.is_file())
+    let may_execute = |file: &PathBuf| accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS);
+    files.find(|file| file.is_file() && may_execute(file).is_ok())
+}
+
+/// The file whose rights count: the program, or the interpreter of a script, which may be a script too.
+fn last_interpreter(mut file: PathBuf) -> Option<PathBuf> {
+    /// The system allows no more, so a script that interprets itself has no end.
+    const DEEPEST: usize = 6;
+
+    for _ in 0..DEEPEST {
+        match interpreter(&file) {
+            Some(next) => file = next,
+            None => return Some(file),
+        }
+    }
+    None
+}
+
+/// The interpreter in the first line of a script. `None` if it is no script.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    /// The system reads no more of a file.
+    const READ: u64 = 256;
+
+    // A pipe would be waited for.
+    if !script.is_file() {
+        return None;
+    }
+    let mut head = Vec::new();
+    File::open(script)
+        .ok()?
+        .take(READ)
+        .read_to_end(&mut head)
+        .ok()?;
+    let line = head.strip_prefix(b"#!")?;
+    let line = line.split(|byte| b"\n\0".contains(byte)).next()?;
+    let mut words = line.split(|byte| b" \t".contains(byte));
+    let name = words.find(|word| !word.is_empty())?;
+    Some(OsStr::from_bytes(name).into())
 }
 
 /// Becomes the command.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -319,6 +320,78 @@ fn a_command_that_the_system_may_not_end_with_redlock_is_warned_of() {
             }
         }
     }
+}
+
+#[test]
+fn a_script_is_warned_of_by_the_rights_of_its_interpreter_and_not_by_its_own() {
+    let servers = Servers::start(3);
+    let directory = tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let [shell, script, outer] = ["shell", "script", "outer"].map(path);
+    let copied = Command::new("cp")
+        .args(["/bin/sh".as_ref(), &*shell])
+        .status();
+    assert!(copied.unwrap().success());
+    write_by_another(&script, &format!("#! {} -e\nexit 0\n", shell.display()));
+    // The interpreter of a script can be a script.
+    write_by_another(&outer, &format!("#!{}\n", script.display()));
+    for (interpreter, own, rights) in [
+        (0o4755, 0o755, Some("set-user-ID")),
+        (0o2755, 0o755, Some("set-group-ID")),
+        (0o755, 0o4755, None),
+    ] {
+        fs::set_permissions(&shell, fs::Permissions::from_mode(interpreter)).unwrap();
+        for script in [&script, &outer] {
+            fs::set_permissions(script, fs::Permissions::from_mode(own)).unwrap();
+        }
+        for script in [&script, &outer] {
+            let mut command = command(&servers, &["run", "--die-with-parent", KEY, "--"]);
+            command.arg(script);
+            let ended = end_of(command);
+            ended.expect_code(0);
+            match rights {
+                Some(rights) => ended.expect_stderr(&format!(
+                    "{}, the interpreter of {}, has {rights}, so --die-with-parent may not end it",
+                    shell.display(),
+                    script.display(),
+                )),
+                None => assert_eq!(ended.stderr, ""),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_on_the_path_that_cannot_be_executed_hides_no_rights_of_a_later_one() {
+    let servers = Servers::start(3);
+    let (first, second) = (tempdir().unwrap(), tempdir().unwrap());
+    fs::write(first.path().join("tool"), "").unwrap();
+    let named = second.path().join("tool");
+    let copied = Command::new("cp")
+        .args(["/bin/true".as_ref(), &*named])
+        .status();
+    assert!(copied.unwrap().success());
+    fs::set_permissions(&named, fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut command = command(&servers, &["run", "--die-with-parent", KEY, "--", "tool"]);
+    let path = std::env::var("PATH").unwrap();
+    let directories = [first.path(), second.path()].map(|directory| directory.display());
+    command.env(
+        "PATH",
+        format!("{}:{}:{path}", directories[0], directories[1]),
+    );
+    let ended = end_of(command);
+    ended.expect_code(0);
+    ended.expect_stderr(&format!("{} has set-user-ID", named.display()));
+}
+
+/// A file that is open for writing in this process, and so in what another test has just started, cannot be run.
+fn write_by_another(file: &Path, text: &str) {
+    let written = Command::new("sh")
+        .args(["-c", "printf %s \"$1\" > \"$0\""])
+        .arg(file)
+        .arg(text)
+        .status();
+    assert!(written.unwrap().success());
 }
 
 #[test]
