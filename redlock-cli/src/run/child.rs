@@ -10,6 +10,8 @@ use std::thread;
 
 use redlock_std::Guard;
 use rustix::io::Errno;
+#[cfg(target_os = "linux")]
+use rustix::process::test_kill_process;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
@@ -148,22 +150,41 @@ impl Child {
         !(cfg!(target_os = "linux") && sent == Err(Errno::PERM))
     }
 
-    /// Whether the command has left processes in its group.
+    /// The processes of the group that take no signal of this one, because they run as another user.
     #[cfg(target_os = "linux")]
-    pub(crate) fn has_left_others(&self) -> bool {
-        let group = self.pid().to_string();
-        let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let mut stats = names.filter_map(|name| stat::fields(name.file_name().to_str()?));
-        stats.any(|stat| {
-            let mut words = stat.split_ascii_whitespace();
-            let (state, of_group) = (words.next(), words.nth(1));
-            of_group == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
-        })
+    pub(crate) fn out_of_reach(&self) -> Vec<Pid> {
+        let refuses = |pid: &Pid| test_kill_process(*pid) == Err(Errno::PERM);
+        self.members().into_iter().filter(refuses).collect()
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(crate) const fn has_left_others(&self) -> bool {
-        false
+    pub(crate) const fn out_of_reach(&self) -> Vec<Pid> {
+        Vec::new()
+    }
+
+    /// Whether the command has left processes in its group.
+    pub(crate) fn has_left_others(&self) -> bool {
+        !self.members().is_empty()
+    }
+
+    /// The processes of the group that have not ended.
+    #[cfg(target_os = "linux")]
+    fn members(&self) -> Vec<Pid> {
+        let group = self.pid().to_string();
+        let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = names.filter_map(|name| Pid::from_raw(name.file_name().to_str()?.parse().ok()?));
+        let is_member = |pid: &Pid| {
+            let stat = stat::fields(pid).unwrap_or_default();
+            let mut words = stat.split_ascii_whitespace();
+            let (state, of_group) = (words.next(), words.nth(1));
+            of_group == Some(group.as_str()) && !matches!(state, Some("Z" | "X"))
+        };
+        pids.filter(is_member).collect()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    const fn members(&self) -> Vec<Pid> {
+        Vec::new()
     }
 
     /// Waits until the command has ended. It stays a zombie until it is reaped, so its process ID is not reused, and a

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use redlock_core::Clock;
 use redlock_std::{Guard, SystemClock};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::arguments::Plan;
 use super::child::{Child, Launch};
@@ -40,7 +40,7 @@ pub(crate) async fn supervise(
     let validity = Validity::new(guard);
     let mut deadline = Deadline::new(plan.kill_after, plan.options.validity());
     let mut keeping = pin!(keep(guard, &plan.options, &validity, journal));
-    let mut lost = None;
+    let (mut lost, mut out_of_reach) = (None, Vec::new());
     let mut starting = pin!(launch.start(journal));
     let started = loop {
         tokio::select! {
@@ -69,13 +69,16 @@ pub(crate) async fn supervise(
                     pid,
                     kill_in,
                 });
-                if !is_permitted {
-                    journal.write(&not_permitted(pid));
-                }
+                out_of_reach = child.out_of_reach();
+                warn_of(&out_of_reach, is_permitted, &child, journal);
             }
             Some(Order::Kill) => {
-                child.signal(Signal::KILL);
+                let is_permitted = child.signal(Signal::KILL);
                 journal.write(&Event::Killing { why: why(), pid });
+                let now_out_of_reach = child.out_of_reach();
+                if now_out_of_reach != out_of_reach {
+                    warn_of(&now_out_of_reach, is_permitted, &child, journal);
+                }
             }
             Some(Order::Report) => journal.write(&Event::NotDead { pid }),
             None => {}
@@ -95,6 +98,14 @@ pub(crate) async fn supervise(
             tokio::time::sleep(GLANCE).await;
         }
         child.signal(Signal::KILL);
+        let left = child.out_of_reach();
+        if !left.is_empty() {
+            let why = format!(
+                "{} of the command runs on without the lock, as another user: end it, and run redlock itself as that user",
+                named(&left)
+            );
+            journal.write(&Event::Warned { why });
+        }
     }
     let not_started = child.not_started();
     let status = child.reap()?;
@@ -120,9 +131,8 @@ fn forward(signal: Signal, child: &Child, journal: &Journal) {
         journal.write(&Event::Forwarded {
             signal: signal.as_raw(),
         });
-        if !child.signal(signal) {
-            journal.write(&not_permitted(child.pid()));
-        }
+        let is_permitted = child.signal(signal);
+        warn_of(&child.out_of_reach(), is_permitted, child, journal);
         if ENDING.contains(&signal) {
             // A stopped child would not handle it.
             child.signal(Signal::CONT);
@@ -130,12 +140,33 @@ fn forward(signal: Signal, child: &Child, journal: &Journal) {
     }
 }
 
-fn not_permitted(pid: i32) -> Event {
+/// Warns of processes that took no signal. `is_permitted` is `false` if no process of the group did.
+fn warn_of(out_of_reach: &[Pid], is_permitted: bool, child: &Child, journal: &Journal) {
+    let pid = child.pid();
+    let is_command = |other: &Pid| other.as_raw_pid() == pid;
+    let who = if !is_permitted || out_of_reach.iter().any(is_command) {
+        format!("the command (process {pid}) has become another user")
+    } else if !out_of_reach.is_empty() {
+        format!(
+            "{} of the command runs as another user",
+            named(out_of_reach)
+        )
+    } else {
+        return;
+    };
     let why = format!(
-        "the command (process {pid}) has become another user, and gets no signal of redlock: it can run on without the lock; run \
-         redlock itself as that user"
+        "{who}, and gets no signal of redlock: it can run on without the lock; run redlock itself as that user"
     );
-    Event::Warned { why }
+    journal.write(&Event::Warned { why });
+}
+
+/// The first of these processes, and how many more there are.
+fn named(processes: &[Pid]) -> String {
+    match processes {
+        [] => "no process".to_owned(),
+        [pid] => format!("process {pid}"),
+        [pid, others @ ..] => format!("process {pid} (and {} more)", others.len()),
+    }
 }
 
 /// The interval at which the rest of the group is looked at, after the end of the command.

@@ -203,48 +203,98 @@ fn a_command_under_two_locks_ends_when_the_outer_lock_is_lost() {
     });
 }
 
+/// Runs `command` as nobody, under a `redlock` of nobody. In its environment, `$AS_ROOT` becomes root, as `sudo` does. `None` if this
+/// test is not root.
 #[cfg(target_os = "linux")]
-#[test]
-fn a_command_that_has_become_another_user_is_told_to_run_on() {
+fn run_as_nobody(servers: &Servers, directory: &Path, script: &str) -> Option<Process> {
     use std::os::unix::fs::PermissionsExt;
-
-    use rustix::process::{geteuid, kill_process_group};
+    use std::process::Command;
 
     use crate::process::redlock;
 
-    if !geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         println!("not tested: only root can make a program that becomes another user");
-        return;
+        return None;
     }
-    let (servers, directory) = (Servers::start(3), tempdir().unwrap());
-    // As sudo does.
-    let program = directory.path().join("as-root");
-    fs::copy("/usr/bin/setpriv", &program).unwrap();
-    for (path, mode) in [(&*program, 0o4755), (directory.path(), 0o755)] {
+    let program = directory.join("as-root");
+    let inner = redlock(&["run", "--ttl=2s", "--json", "dock-7", "--"]);
+    // Where another user finds it. By another process: a file that is open for writing here cannot be run.
+    let copy = directory.join("redlock");
+    for (from, to) in [
+        ("/usr/bin/setpriv".as_ref(), &program),
+        (inner.get_program(), &copy),
+    ] {
+        let copied = Command::new("cp").arg(from).arg(to).status();
+        assert!(copied.unwrap().success());
+    }
+    for (path, mode) in [(&*program, 0o4755), (directory, 0o755)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    let mut command = std::process::Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    let inner = redlock(&["run", "--ttl=2s", "--json", "dock-7", "--"]);
-    // Where another user finds it.
-    let copy = directory.path().join("redlock");
-    fs::copy(inner.get_program(), &copy).unwrap();
-    command.arg(copy).args(inner.get_args());
+    let mut command = Command::new("setpriv");
     command
-        .arg(&program)
-        .args(["--reuid=0", "sh", "-c", "echo ready; exec sleep 4"]);
-    command.env("REDLOCK_NODES", servers.urls().join(","));
-    let holder = Process::ready(command);
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(copy)
+        .args(inner.get_args())
+        .args(["sh", "-c", script])
+        .env("AS_ROOT", format!("{} --reuid=0", program.display()))
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    Some(Process::ready(command))
+}
+
+/// Ends what has run on.
+#[cfg(target_os = "linux")]
+fn end_group(events: &[Value]) {
+    let pid = named(events, "started")["pid"].as_i64().unwrap();
+    let group = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let _gone = rustix::process::kill_process_group(group, Signal::KILL);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_that_has_become_another_user_is_told_to_run_on() {
+    let (servers, directory) = (Servers::start(3), tempdir().unwrap());
+    let script = "exec $AS_ROOT sh -c 'echo ready; exec sleep 4'";
+    let Some(holder) = run_as_nobody(&servers, directory.path(), script) else {
+        return;
+    };
     servers.iter().for_each(take_away);
     eventually("a warning", || {
         holder.stderr().contains("has become another user")
     });
     let ended = holder.end();
     ended.expect_code(76);
-    let started = ended.events();
-    let pid = named(&started, "started")["pid"].as_i64().unwrap();
-    let group = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    let _gone = kill_process_group(group, Signal::KILL);
+    end_group(&ended.events());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_a_command_has_started_as_another_user_is_told_to_run_on() {
+    let (servers, directory) = (Servers::start(3), tempdir().unwrap());
+    // The script itself ends by SIGTERM, or by SIGKILL.
+    for trap in ["", "trap '' TERM;"] {
+        // The end of the output is waited for, so it is not left to what runs on.
+        let script = format!(
+            "trap : USR1; {trap} $AS_ROOT sh -c 'echo $$; echo ready; exec sleep 60 >/dev/null 2>&1' & \
+             i=0; while [ $i -lt 4000 ]; do i=$((i + 1)); sleep 0.01; done"
+        );
+        let Some(holder) = run_as_nobody(&servers, directory.path(), &script) else {
+            return;
+        };
+        let pid = holder.stdout().lines().next().unwrap().to_owned();
+        let told = format!("process {pid} of the command runs as another user, and gets no signal");
+        holder.signal(Signal::USR1);
+        eventually("a warning", || holder.stderr().contains(&told));
+        servers.iter().for_each(take_away);
+        let ended = holder.end();
+        ended.expect_code(76);
+        // Once for each of: the forwarded signal, and the loss.
+        assert_eq!(ended.stderr.matches(&told).count(), 2, "{}", ended.stderr);
+        ended.expect_stderr(&format!(
+            "process {pid} of the command runs on without the lock"
+        ));
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        end_group(&ended.events());
+    }
 }
 
 #[test]
