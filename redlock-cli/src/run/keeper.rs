@@ -12,14 +12,21 @@ use super::journal::{Event, Journal};
 #[derive(Debug)]
 pub(crate) struct Validity {
     until: Cell<Instant>,
-    trouble: RefCell<Option<String>>,
+    /// When the extension that is in flight began.
+    asked_at: Cell<Option<Instant>>,
+    /// Why the last extension failed. `None` if it did not.
+    failure: RefCell<Option<String>>,
+    /// What was told last. An extension that succeeds after SIGTERM changes nothing about it.
+    told: RefCell<Option<String>>,
 }
 
 impl Validity {
     pub(crate) fn new(guard: &Guard) -> Self {
         Self {
             until: Cell::new(guard.valid_until()),
-            trouble: RefCell::new(None),
+            asked_at: Cell::new(None),
+            failure: RefCell::new(None),
+            told: RefCell::new(None),
         }
     }
 
@@ -27,11 +34,29 @@ impl Validity {
         self.until.get()
     }
 
-    /// Why the last extension failed.
+    /// Why the command must end.
     pub(crate) fn trouble(&self) -> String {
-        self.trouble.borrow().clone().unwrap_or_else(|| {
-            "the lease was not extended in time, because this process was paused".to_owned()
-        })
+        let failure = self.failure.borrow().clone();
+        let earlier = self.told.take();
+        let why = failure.or(earlier).unwrap_or_else(|| self.delay());
+        self.told.replace(Some(why.clone()));
+        why
+    }
+
+    /// Why no extension has succeeded or failed in time.
+    fn delay(&self) -> String {
+        let now = SystemClock.now();
+        // While this process runs, SIGTERM comes before the end of the lease.
+        let asked_at = self.asked_at.get().filter(|_| now < self.until.get());
+        asked_at.map_or_else(
+            || "the lease was not extended in time, because this process was paused".to_owned(),
+            |asked_at| {
+                let waited = now.saturating_duration_since(asked_at).as_millis();
+                format!(
+                    "the lease was not extended: no quorum of nodes has answered within {waited} ms"
+                )
+            },
+        )
     }
 
     fn left(&self) -> Duration {
@@ -57,10 +82,13 @@ pub(crate) async fn keep(
     let mut is_first = true;
     loop {
         SystemClock.sleep_until(due).await;
-        match guard.extend().await {
+        validity.asked_at.set(Some(SystemClock.now()));
+        let extended = guard.extend().await;
+        validity.asked_at.set(None);
+        match extended {
             Ok(()) => {
                 validity.until.set(guard.valid_until());
-                validity.trouble.replace(None);
+                validity.failure.replace(None);
                 is_first = true;
                 due = guard.valid_until().saturating_sub(third * 2);
                 journal.write(&Event::Extended {
@@ -69,7 +97,7 @@ pub(crate) async fn keep(
             }
             Err(error) if error.is_retryable() => {
                 let why = error.to_string();
-                validity.trouble.replace(Some(why.clone()));
+                validity.failure.replace(Some(why.clone()));
                 journal.write(&Event::NotExtended {
                     why,
                     valid: validity.left(),

@@ -128,6 +128,52 @@ fn sigterm_came_before_sigkill_and_named_the_nodes(ended: &Ended, hung: &[Server
 }
 
 #[test]
+fn nodes_that_hang_are_told_of_also_while_the_first_extension_waits_for_them() {
+    let servers = Servers::start(3);
+    // The extension begins 0.98 s after the acquire, and waits beyond SIGTERM, 0.84 s later.
+    let options = ["--ttl=3s", "--node-timeout=2s", "--json"];
+    let script = "trap 'exit 0' TERM; echo ready; for i in $(seq 4000); do sleep 0.01; done";
+    let holder = Process::ready(run(&servers, &options, "dock-7", script));
+    servers.iter().for_each(Server::pause);
+    let ended = holder.end();
+    ended.expect_code(76);
+    let events = ended.events();
+    for name in ["terminating", "failed"] {
+        let why = named(&events, name)["message"].as_str().unwrap();
+        let words = "the lease was not extended: no quorum of nodes has answered within ";
+        assert!(why.contains(words), "{why}");
+    }
+    ended.expect_not_in_stderr("paused");
+}
+
+#[test]
+fn nodes_that_hung_are_told_of_at_the_end_also_if_they_have_come_back() {
+    let servers = Servers::start(3);
+    let options = ["--ttl=3s", "--node-timeout=50ms", "--json"];
+    // It needs its time to end.
+    let script = "trap 'until [ -e extended ]; do sleep 0.01; done; exit 0' TERM
+        echo ready; for i in $(seq 4000); do sleep 0.01; done";
+    let directory = tempdir().unwrap();
+    let mut command = run(&servers, &options, "dock-7", script);
+    command.current_dir(directory.path());
+    let holder = Process::ready(command);
+    servers.iter().for_each(Server::pause);
+    holder.expect_event("terminating");
+    let before = extensions(&holder);
+    servers.iter().for_each(Server::resume);
+    eventually("an extension", || extensions(&holder) > before);
+    fs::write(directory.path().join("extended"), "").unwrap();
+    let ended = holder.end();
+    ended.expect_code(76);
+    let events = ended.events();
+    let why = named(&events, "failed")["message"].as_str().unwrap();
+    assert!(
+        why.contains(&format!("127.0.0.1:{}: ", servers[0].port())),
+        "{why}"
+    );
+}
+
+#[test]
 fn a_command_that_heeds_sigterm_was_interrupted_all_the_same() {
     let servers = Servers::start(5);
     let script =
