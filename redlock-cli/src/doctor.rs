@@ -39,6 +39,9 @@ use report::Report;
 ///
 /// Nothing is changed, and no key of a lock is touched. An unreachable node costs one timeout.
 ///
+/// A node has no vote if it answers later than the node timeout of "redlock run": that of --node-timeout, or the
+/// default of "redlock run" for this --ttl.
+///
 /// Between two restarts of nodes, wait until this command ends with 0: then the vote of the restarted node
 /// counts again. That is enough for locks that are held for less than a TTL. A lock that is held longer and
 /// extended again and again, as by "redlock run", loses its key on each node that restarts without its
@@ -156,13 +159,25 @@ impl Arguments {
                 error => format!("--max-ttl: {error}"),
             })?;
         }
-        match self.min_hold {
-            Some(min_hold) => options
+        if let Some(min_hold) = self.min_hold {
+            options = options
                 .min_hold(min_hold)
-                .map_err(|error| format!("--min-hold: {error}")),
-            None => Ok(options),
+                .map_err(|error| format!("--min-hold: {error}"))?;
         }
+        // A time that `redlock run` refuses is only the patience of this command.
+        let given = self.fleet.node_timeout;
+        let as_given = given.and_then(|given| options.node_timeout(given).ok());
+        let by_default = || options.node_timeout(default_node_timeout(&options)).ok();
+        Ok(as_given.or_else(by_default).unwrap_or(options))
     }
+}
+
+/// The default of `redlock run`, or that of the library on a system without `run`.
+fn default_node_timeout(options: &Options) -> Duration {
+    #[cfg(unix)]
+    return crate::lock_options::node_timeout(options);
+    #[cfg(not(unix))]
+    options.round_time()
 }
 
 async fn examine(

@@ -204,15 +204,16 @@ pub(crate) struct FleetArguments {
     #[command(flatten)]
     nodes: NodeArguments,
 
-    /// How long to wait for the connection to a node, and for each of its answers
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
-    node_timeout: Duration,
+    /// How long to wait for the connection to a node, and for each of its answers [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) node_timeout: Option<Duration>,
 }
 
 impl FleetArguments {
     /// Returns the nodes. Refuses what `redlock run` refuses: two nodes with one name, and too many nodes.
     pub(crate) fn nodes(self) -> Result<Vec<Node>, String> {
-        self.nodes.urls()?.nodes(self.node_timeout)
+        let patience = self.node_timeout.unwrap_or(Duration::from_secs(1));
+        self.nodes.urls()?.nodes(patience)
     }
 }
 

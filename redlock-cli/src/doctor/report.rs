@@ -10,7 +10,7 @@ use super::examination::{Examination, Seen};
 use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
 use super::line::Line;
-use super::{clock, fleet, guard, server, storage};
+use super::{clock, default_node_timeout, fleet, guard, server, storage};
 use crate::nodes::{is_error_reply, is_login_failure};
 
 /// The findings for each node, and those for all nodes together.
@@ -33,7 +33,7 @@ const NEEDED_TO_VOTE: [&str; 8] = [
 ];
 
 impl Report {
-    /// Judges the nodes, for locks with `options`.
+    /// Judges the nodes, for locks of `redlock run` with `options`.
     pub(crate) fn new(all: &[Examination], options: &Options) -> Self {
         let records = Records::of(all);
         let nodes: Vec<(String, Vec<Finding>)> = all
@@ -110,13 +110,9 @@ fn longest_hold(options: &Options) -> Duration {
 }
 
 /// The shorter default: that of the library, or that of `redlock run`.
-fn node_timeout(options: &Options) -> Duration {
-    #[cfg(unix)]
-    return options
-        .round_time()
-        .min(crate::lock_options::node_timeout(options));
-    #[cfg(not(unix))]
-    options.round_time()
+fn shorter_default(options: &Options) -> Duration {
+    let by_library = Options::new(options.ttl()).unwrap_or(*options).round_time();
+    by_library.min(default_node_timeout(options))
 }
 
 fn findings(
@@ -127,7 +123,11 @@ fn findings(
     records: Records,
 ) -> Vec<Finding> {
     let round_trip = clock::round_trip(&seen.samples);
-    let mut findings = vec![server::reachable(round_trip, node_timeout(options))];
+    let mut findings = vec![server::reachable(
+        round_trip,
+        options.round_time(),
+        shorter_default(options),
+    )];
     match &seen.info {
         Ok(info) => findings.extend([
             server::server(info, twin),

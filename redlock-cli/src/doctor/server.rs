@@ -11,13 +11,22 @@ use crate::nodes::Info;
 use crate::product::Product;
 use crate::uptime::time_without_vote;
 
-/// Whether the round trip is short enough for a node timeout of `round`.
-pub(crate) fn reachable(round_trip: Duration, round: Duration) -> Finding {
+/// Whether the round trip is short enough for the node timeout of `redlock run`, and for the shorter default of the clients.
+pub(crate) fn reachable(
+    round_trip: Duration,
+    node_timeout: Duration,
+    shorter_default: Duration,
+) -> Finding {
     let told = format!("answers in {}", duration::in_words(round_trip));
-    let judgement = if round_trip > round / 2 {
+    let judgement = if round_trip > node_timeout {
+        bad(format!(
+            "{told}, more than the node timeout of {} of redlock run: it has no vote; set a longer one, or a longer TTL",
+            duration::in_words(node_timeout)
+        ))
+    } else if round_trip > shorter_default / 2 {
         warn(format!(
             "{told}, more than half of the default node timeout of {}: set a longer one",
-            duration::in_words(round)
+            duration::in_words(shorter_default)
         ))
     } else {
         ok(told)
@@ -169,9 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn a_node_as_far_away_as_half_a_round_is_warned_of() {
-        let round = Duration::from_millis(100);
-        let verdict = |ms| reachable(Duration::from_millis(ms), round).verdict;
-        assert_eq!((verdict(50), verdict(51)), (Verdict::Ok, Verdict::Warn));
+    fn a_node_as_far_away_as_half_a_round_is_warned_of_and_beyond_the_node_timeout_it_is_bad() {
+        let [timeout, default] = [200, 100].map(Duration::from_millis);
+        let verdict = |ms| reachable(Duration::from_millis(ms), timeout, default).verdict;
+        for (ms, expected) in [
+            (50, Verdict::Ok),
+            (51, Verdict::Warn),
+            (200, Verdict::Warn),
+            (201, Verdict::Bad),
+        ] {
+            assert_eq!(verdict(ms), expected, "{ms} ms");
+        }
     }
 }

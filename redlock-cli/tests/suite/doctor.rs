@@ -1441,10 +1441,38 @@ fn clocks_that_are_further_apart_than_the_window_are_bad_although_all_nodes_vote
 #[test]
 fn a_round_trip_is_compared_with_the_node_timeout_of_run() {
     let servers = healthy(3);
-    let distant = |server: &Server| Distant::start(server.port(), Duration::from_millis(20));
+    let distant = |server: &Server| Distant::start(server.port(), Duration::from_millis(30));
     let urls: Vec<String> = servers.iter().map(|server| distant(server).url()).collect();
-    let ended = doctor(&urls, &["--ttl=1s"]);
-    ended.expect_stdout("more than half of the default node timeout of 50 ms: set a longer one");
+    let ended = doctor(&urls, &["--ttl=2s"]);
+    ended.expect_stdout("more than half of the default node timeout of 100 ms: set a longer one");
+}
+
+#[test]
+fn a_node_that_answers_later_than_the_node_timeout_of_run_has_no_vote() {
+    let servers = healthy(3);
+    let distant = |server: &Server| Distant::start(server.port(), Duration::from_millis(60));
+    let urls: Vec<String> = servers.iter().map(|server| distant(server).url()).collect();
+    let examine = |options: &[&str]| {
+        let mut command = redlock(&["doctor", "--seconds=1"]);
+        command.args(options).env("REDLOCK_NODES", urls.join(","));
+        end_of(command)
+    };
+    let run_once = |options: &[&str]| {
+        let options = [&["--no-wait"], options].concat();
+        let mut command = run(&servers, &options, "dock-7", "exit 0");
+        command.env("REDLOCK_NODES", urls.join(","));
+        end_of(command)
+    };
+    let near = ["--ttl=2s"];
+    let far = ["--ttl=2s", "--node-timeout=600ms"];
+    // Until the votes of the new servers count.
+    eventually("a run", || run_once(&far).code == Some(0));
+    examine(&far).expect_code(0);
+    run_once(&near).expect_code(69);
+    let ended = examine(&near);
+    ended.expect_code(1);
+    ended.expect_stdout("more than the node timeout of 100 ms of redlock run: it has no vote");
+    ended.expect_stdout("0 of 3 nodes vote, 2 are a quorum: no client can take a lock");
 }
 
 #[test]
