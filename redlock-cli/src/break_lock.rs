@@ -122,7 +122,7 @@ async fn look_and_break(nodes: Vec<Node>, key: Vec<u8>, prefix: Option<String>) 
         );
         code = exit::UNREACHABLE;
     }
-    output::print(lines.as_bytes(), code)
+    output::print(fold(&lines, columns(std::io::stdout())).as_bytes(), code)
 }
 
 /// The tokens to delete: that of the holder, or all that begin as the operator says. One node alone can show a token with the same
@@ -155,16 +155,14 @@ fn mark_of(holding: &Holding) -> Option<&Mark> {
 fn is_confirmed(marks: &[Mark], is_released: bool) -> bool {
     let input = std::io::stdin();
     if !input.is_terminal() {
-        let _unread = writeln!(
-            std::io::stderr(),
-            "redlock: there is no terminal to ask on: give --token-prefix"
-        );
+        let line = "redlock: there is no terminal to ask on: give --token-prefix";
+        let line = fold(line, columns(std::io::stderr()));
+        let _unread = writeln!(std::io::stderr(), "{line}");
         return false;
     }
     let mut output = std::io::stdout();
     let marks: Vec<String> = marks.iter().map(Mark::to_string).collect();
-    let _unread = write!(
-        output,
+    let question = format!(
         "Delete the keys of {}, which {}? [y/N] ",
         marks.join(", "),
         match is_released {
@@ -172,6 +170,8 @@ fn is_confirmed(marks: &[Mark], is_released: bool) -> bool {
             false => "may still be at work",
         }
     );
+    let question = fold(&question, columns(&output));
+    let _unread = output.write_all(question.as_bytes());
     let _unread = output.flush();
     let mut answer = String::new();
     let read = input.lock().read_line(&mut answer);
@@ -243,7 +243,8 @@ fn failed(key: &[u8], why: &str) -> ExitCode {
 }
 
 fn failed_code(key: &[u8], why: &str) -> u8 {
-    let name = KeyName::new(key);
-    let _unread = writeln!(std::io::stderr(), "redlock: {name}: {why}");
+    let line = format!("redlock: {}: {why}", KeyName::new(key));
+    let line = fold(&line, columns(std::io::stderr()));
+    let _unread = writeln!(std::io::stderr(), "{line}");
     exit::BAD
 }

@@ -28,6 +28,39 @@ fn a_state_that_begins_the_rest_of_a_line_is_painted() {
 }
 
 #[test]
+fn the_lines_of_break_fit_the_terminal() {
+    let servers = Servers::start(3);
+    let script = "echo ready; exec sleep 60";
+    let holder = Process::ready(run(&servers, &["--ttl=60s"], "dock-7", script));
+    // The answer of this node is a long line too.
+    servers[2].pause();
+    for (options, answer, end) in [
+        ("--token-prefix=00000000", "", "names"),
+        ("", "n\n", "not broken"),
+    ] {
+        let line = format!(
+            "stty cols 40; $REDLOCK break --node-timeout=2s {options} dock-7; echo code $?"
+        );
+        let mut terminal = Terminal::start_shell(&servers, &line);
+        if !answer.is_empty() {
+            terminal.expect("[y/N]");
+            terminal.type_in(answer);
+        }
+        terminal.expect("code 1");
+        let text = terminal.text();
+        assert!(text.contains(end), "{text}");
+        let longest = text
+            .lines()
+            .map(|line| line.trim_end().chars().count())
+            .max();
+        assert!(longest.unwrap() <= 40, "{text}");
+        terminal.end();
+    }
+    servers[2].resume();
+    drop(holder);
+}
+
+#[test]
 fn the_docs_show_what_stands_on_a_terminal() {
     let servers = Servers::start(3);
     let options = ["--ttl=60s", "--owner=web-1:4711"];
