@@ -65,7 +65,8 @@ pub(crate) struct Arguments {
     /// How long the lock stays held after it was acquired, even if the command ends earlier
     ///
     /// For a job that cron starts at the same time on several hosts, with --no-wait: a host whose clock is late
-    /// finds the lock held, although the job is done, so the job runs once. Use a time that is shorter than the
+    /// finds the lock held, although the job is done, so the job runs once. If the command
+    /// cannot be started, the lock is released at once. Use a time that is shorter than the
     /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute. With --fenced, at most
     /// --max-ttl, and the lock stays held for at least the rest of its TTL. A restarted node has no vote for at least this time:
     /// give all clients of the key the same --min-hold, or a --max-ttl of at least it. If the nodes have guard records, it is at most

@@ -133,6 +133,37 @@ fn each_signal_that_was_ignored_from_the_beginning_stays_so() {
 }
 
 #[test]
+fn a_signal_that_the_parent_has_blocked_stays_so_and_sigkill_still_ends_the_command_in_time() {
+    let servers = Servers::start(3);
+    // No shell: some unblock all signals.
+    let inner = redlock(&["run", "--json", "--ttl=2s", "dock-7", "--", "sleep", "60"]);
+    let mut blocking = Command::new("env");
+    blocking
+        .arg("--block-signal=TERM")
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env("REDLOCK_NODES", servers.urls().join(","));
+    let mut holder = Process::start(blocking);
+    holder.expect_event("started");
+    let events = holder.events();
+    let started = events.iter().find(|event| event["event"] == "started");
+    let child = started.unwrap()["pid"].as_i64().unwrap();
+    for pid in [holder.pid().as_raw_pid().into(), child] {
+        assert!(has("SigBlk:", pid, Signal::TERM));
+    }
+    holder.signal(Signal::TERM);
+    holder.expect_event("extended");
+    assert!(holder.is_running());
+    for server in servers.iter() {
+        let _: usize = server.query(&["DEL", "dock-7"]).unwrap();
+    }
+    let ended = holder.end();
+    ended.expect_code(76);
+    ended.expect_not_in_stderr("forwarded");
+    ended.expect_stderr("was ended by SIGKILL");
+}
+
+#[test]
 fn a_run_under_nohup_in_the_background_of_a_script_outlives_the_terminal() {
     let servers = Servers::start(3);
     let inner = run(&servers, &[], "dock-7", LOOP);
