@@ -302,7 +302,7 @@ fn a_node_that_hangs_delays_neither_the_command_nor_its_end() {
 }
 
 #[test]
-fn a_node_that_hangs_makes_no_command_that_writes_the_record_much_longer() {
+fn a_node_that_hangs_makes_no_command_that_writes_the_record_longer_by_a_quarter() {
     let servers = Servers::start(5);
     let directory = tempdir().unwrap();
     let file = directory.path().join("lease");
@@ -340,7 +340,7 @@ fn a_node_that_hangs_makes_no_command_that_writes_the_record_much_longer() {
         if healthy
             .iter()
             .zip(&hung)
-            .all(|(well, hung)| *hung <= *well * 2)
+            .all(|(well, hung)| *hung * 4 <= *well * 5)
         {
             return;
         }
