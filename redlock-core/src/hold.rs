@@ -24,7 +24,8 @@ where
     /// Acquires the lock, runs `work` and releases the lock.
     ///
     /// While the work runs, the same task extends the lease each time a third of its validity has passed. On a coarse clock,
-    /// it does so at the first tick after that.
+    /// it does so at the first tick after that. If a tick is about half of the validity or longer, that is too late, so the work ends with
+    /// its first lease.
     ///
     /// If an extension finds that the lease is lost, the work is dropped at once. If the lease is lost in any
     /// other way, the work is dropped no later than the validity ends. Dropping the work does not undo what it has done.
