@@ -724,7 +724,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[inline(never)]
     fn is_silent(&self, clock: &impl Clock) -> bool {
         let silent_until = later(self.waiting_since, self.patience_micros);
-        self.exchange().is_some() && clock.now() >= silent_until
+        (self.is_unflushed || self.pipeline.outstanding() > 0) && clock.now() >= silent_until
     }
 
     /// Aborts the connection. It begins to close with the next [`Goal::Aborted`], and is closed before the client
