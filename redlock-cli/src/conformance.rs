@@ -36,8 +36,8 @@ use report::Report;
 /// - line:   clients that wait are called in their order; without it, they poll
 ///
 /// The trials write keys that begin with the prefix, and the same with redlock:fence: and redlock:queue:
-/// before them. They delete these keys in the end; if the connection breaks, the keys expire within a few
-/// minutes. No key of a lock and no guard record is touched. It takes about a second, and is safe on a server
+/// before them. They delete these keys in the end; if the connection breaks, or the user may not call DEL, the
+/// keys expire within a few minutes. No key of a lock and no guard record is touched. It takes about a second, and is safe on a server
 /// in use.
 ///
 /// A trial can find that scripts do not run alone, but cannot prove that they always do. For what a server

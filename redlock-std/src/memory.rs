@@ -48,6 +48,15 @@ impl MemoryNode {
         })
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether both are the same node.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
     /// Stops answering, with connections open, like a server under SIGSTOP. Commands wait in it until it
     /// [resumes](Self::resume).
     pub fn hang(&self) {

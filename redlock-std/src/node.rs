@@ -201,7 +201,7 @@ impl RedisNode {
         let acquire = Command::acquire(b"", &TOKEN, ttl_ms, options.vote_conditions());
         let admission = self.owner.queue.admission();
         let admitted = admission.check(acquire.verb, SystemClock.now());
-        let of_the_guard_record = || options.fencing().and_then(|_| self.owner.denied.current());
+        let of_the_guard_record = || self.owner.denied.current(options.fencing()?);
         admitted.err().or_else(of_the_guard_record)
     }
 
@@ -432,8 +432,9 @@ impl RedisNode {
         if let (Ok(Reply::Acquired(_)), Some(last)) = (reply, &mut self.last) {
             last.is_granted = true;
         }
-        if command.proposal.is_some() {
-            self.owner.denied.record(reply.as_ref().err());
+        if let Some(proposal) = command.proposal {
+            let denial = reply.as_ref().err();
+            self.owner.denied.record(denial, proposal.fencing);
         }
     }
 

@@ -270,7 +270,8 @@ impl Redlock {
     /// # });
     /// ```
     ///
-    /// [`close`](Self::close) returns 0: each release is with its node as soon as the guard is dropped, also if the node hangs.
+    /// Each release is with its node as soon as the guard is dropped. [`close`](Self::close) counts those that a node has not executed,
+    /// because it hangs.
     ///
     /// # Errors
     ///
@@ -279,6 +280,12 @@ impl Redlock {
     #[cfg(feature = "mock")]
     pub fn in_memory(nodes: &[MemoryNode], options: Options) -> Result<Self, ConnectError> {
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+        for (index, node) in nodes.iter().enumerate() {
+            if nodes[..index].iter().any(|other| other.is_same(node)) {
+                let node = node.name().to_owned();
+                return Err(ConnectError::DuplicateNode { node });
+            }
+        }
         let mailbox = random_mailbox();
         let clock = LockClock::Tokio;
         let lines = Arc::new(Lines::new(clock, nodes.len()));

@@ -42,6 +42,16 @@ fn lock_count(nodes: &[MemoryNode]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_given_twice_is_an_error_as_with_servers() {
+    let [first, second, third] = MemoryNode::array();
+    let options = Options::new(Duration::from_secs(10)).unwrap();
+    let twice = [first.clone(), second, third, first];
+    let error = Redlock::in_memory(&twice, options).unwrap_err();
+    assert!(error.to_string().contains("node 1"), "{error}");
+    Redlock::in_memory(&twice[..3], options).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_invoice_is_charged_although_a_node_hangs_and_another_one_dies() {
     let (nodes, redlock) = fleet();
     nodes[0].hang();

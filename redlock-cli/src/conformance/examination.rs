@@ -71,6 +71,8 @@ impl Examination {
         self.add(trials, "extend", ALL, found).await?;
         let found = plain::caches(&mut trials.connection, keys).await;
         self.add(trials, "cache", ALL, found).await?;
+        let found = identity::is_master(&mut trials.connection, keys).await;
+        self.add(trials, "role", ALL, found).await?;
         let found = identity::tells_identity(&mut trials.connection, keys).await;
         let is_identified = found.is_ok();
         self.add(trials, "identity", IDENTIFIED, found).await?;

@@ -8,6 +8,17 @@ use super::keys::Keys;
 use super::trial::{Word, ask, eval, four, raw};
 use crate::nodes::{Connection, Info, raw_text, text, user_to_grant};
 
+/// The server is a master, as far as it tells its role: a replica has no vote for any lock.
+pub(super) async fn is_master(connection: &mut Connection, keys: &Keys) -> Result<String, String> {
+    let reply = eval(connection, &question()?, &[&keys.guard()], &[]).await;
+    let numbers = reply.ok().as_ref().and_then(four);
+    match numbers.and_then(|numbers| NodeInfo::read(Answer::Integers(numbers))) {
+        Some(info) if !info.is_master => Err("it is a replica, and has no vote".to_owned()),
+        Some(_) => Ok("it is a master".to_owned()),
+        None => Ok("unknown, because it does not tell its identity".to_owned()),
+    }
+}
+
 /// A script tells the process, the data, the uptime and the role of the server.
 pub(super) async fn tells_identity(
     connection: &mut Connection,
@@ -20,9 +31,6 @@ pub(super) async fn tells_identity(
     };
     let numbers = four(&reply).ok_or("unexpected reply to the question of identity")?;
     let info = NodeInfo::read(Answer::Integers(numbers)).ok_or("it does not tell its identity")?;
-    if !info.is_master {
-        return Err("it is a replica, and has no vote".to_owned());
-    }
     if let Some(why) = may_not_use(connection, GUARD_KEY).await? {
         return Err(why);
     }
@@ -88,7 +96,11 @@ async fn may_not_use(connection: &mut Connection, key: &str) -> Result<Option<St
 
     let reply = raw(connection, &[b"EVALSHA", NO_SCRIPT, b"1", key.as_bytes()]).await?;
     Ok(match reply {
-        Value::ServerError(error) if error.code() == "NOPERM" => {
+        // Not of the command, which other trials name.
+        Value::ServerError(error)
+            if error.code() == "NOPERM"
+                && error.details().is_some_and(|words| words.contains(" key")) =>
+        {
             let user = ask(connection, &[b"ACL", b"WHOAMI"]).await;
             let user = user.ok().as_ref().and_then(text);
             Some(format!(

@@ -14,7 +14,9 @@ pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding
     let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
     let judgement = match voting.checked_sub(quorum) {
         None if fenced_in_use => bad(format!("{told}: no client can take a fenced lock")),
-        None => bad(format!("{told}: no client can take a lock")),
+        None => bad(format!(
+            "{told}: no client can take a lock, unless it has no restart guard"
+        )),
         Some(spare) if voting < nodes => warn(format!("{told}: {spare} more may fail")),
         Some(spare) => ok(format!("{told}: {spare} may fail")),
     };

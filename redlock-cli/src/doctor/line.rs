@@ -79,7 +79,11 @@ impl Line {
             || QUEUE.to_owned(),
             |key| format!("{QUEUE_KEY_PREFIX}{key}"),
         );
-        let keys = ["EVALSHA", NO_SCRIPT, "1", &queue];
+        let keys = match key {
+            // As a script of the line does: one selector must allow all keys of a call.
+            Some(key) => vec!["EVALSHA", NO_SCRIPT, "2", key, &queue],
+            None => vec!["EVALSHA", NO_SCRIPT, "1", &queue],
+        };
         let mut calls: Vec<Call<'_>> = vec![&keys];
         calls.extend(COMMANDS.iter().map(|command| command.harmless));
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;

@@ -20,6 +20,8 @@ pub(crate) struct Permissions {
     answers: Vec<Permission>,
     /// In the order of [`KEYS`].
     keys: Vec<Permission>,
+    /// The lock that was asked about.
+    lock: Option<String>,
     /// The lock that was asked about, and the commands that the user may not run with its key, if there are any.
     denied_lock: Option<(String, Vec<String>)>,
     /// Why clients give the node no vote, if it does not answer what they ask first.
@@ -121,8 +123,12 @@ impl Permissions {
         let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
         let owner = owner::record_key(lock.unwrap_or(KEY).as_bytes());
         let owner = String::from_utf8_lossy(&owner);
-        let keys = [GUARD_KEY, &fence, &owner].map(|key| ["EVALSHA", NO_SCRIPT, "1", key]);
-        let keys = keys.iter().map(|call| &call[..]);
+        let mut keys = [GUARD_KEY, &fence, &owner].map(|key| vec!["EVALSHA", NO_SCRIPT, "1", key]);
+        if let (Some(lock), [_, with_fence, _]) = (lock, &mut keys) {
+            // As a fenced acquire does: one selector must allow all keys of a call.
+            *with_fence = vec!["EVALSHA", NO_SCRIPT, "3", lock, &fence, GUARD_KEY];
+        }
+        let keys = keys.iter().map(Vec::as_slice);
         // A selector may allow a command with some keys only.
         let own = lock.map(|own| {
             [
@@ -159,6 +165,7 @@ impl Permissions {
             user,
             answers: commands.to_vec(),
             keys: keys.to_vec(),
+            lock: lock.map(printable),
             denied_lock: lock
                 .filter(|_| !denied.is_empty())
                 .map(|lock| (printable(lock), denied)),
@@ -253,11 +260,15 @@ impl Permissions {
         let commands = [for_fences, for_speed].into_iter().flatten();
         let commands = commands.collect::<Vec<_>>().join(", and ");
         let commands = (!commands.is_empty()).then(|| format!("{commands}: {cures}"));
-        let fences = is_denied(FENCES).then(|| {
-            format!(
+        let fences = is_denied(FENCES).then(|| match &self.lock {
+            Some(lock) => format!(
+                "the user may take a plain lock {lock}; a fenced one also needs redlock:fence:{lock}, and one selector that allows all its \
+                 keys: ACL SETUSER {user} ~{FENCES} ~{GUARD_KEY} ~{lock}"
+            ),
+            None => format!(
                 "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
                  SETUSER {user} ~{FENCES}"
-            )
+            ),
         });
         let owners = is_denied(OWNERS).then(|| {
             format!(

@@ -134,6 +134,13 @@ fn a_replica_and_a_server_of_a_cluster_serve_no_locks() {
     let (code, node) = examined(&replica.url(), &[]);
     assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
     expect_no(&node, "set", "READONLY");
+    // It takes writes, and loses them with the next synchronization.
+    let () = replica
+        .query(&["CONFIG", "SET", "replica-read-only", "no"])
+        .unwrap();
+    let (code, node) = examined(&replica.url(), &["--require=plain"]);
+    assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
+    expect_no(&node, "role", "it is a replica");
 
     // It serves all slots, so that it could serve a lock alone.
     let cluster = Server::start_with(&["--cluster-enabled", "yes"]);
@@ -154,6 +161,24 @@ fn a_replica_and_a_server_of_a_cluster_serve_no_locks() {
     assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
     expect_no(&node, "set", "CLUSTERDOWN");
     expect_no(&node, "server", "it is in cluster mode");
+}
+
+#[test]
+fn a_user_without_evalsha_is_not_told_that_it_lacks_a_key() {
+    let server = Server::start();
+    let url = user_of(&server, "app", "+@all -evalsha allkeys allchannels");
+    let (_, node) = examined(&url, &[]);
+    let capabilities = node["capabilities"].as_array().unwrap();
+    let identity = capabilities
+        .iter()
+        .find(|its| its["capability"] == "identity");
+    assert!(
+        !identity
+            .unwrap()
+            .to_string()
+            .contains("may not use the key"),
+        "{node:#}"
+    );
 }
 
 #[test]

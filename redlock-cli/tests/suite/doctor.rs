@@ -395,6 +395,36 @@ fn a_user_whose_selectors_exclude_the_lock_is_told_so_and_cannot_take_it() {
     }
 }
 
+/// A script uses several keys at once, and no selector allows them all.
+#[test]
+fn a_user_whose_selectors_separate_the_keys_of_a_script_is_warned_and_can_take_no_fenced_lock() {
+    let servers = healthy(3);
+    servers
+        .iter()
+        .for_each(|server| guard(server, 0, "60000:250:60000"));
+    for (rules, is_allowed) in [
+        ("~redlock:* +@all (~k +@all)", false),
+        ("~k +@all (~redlock:* +@all)", false),
+        ("~k ~redlock:* +@all", true),
+    ] {
+        let user = |server: &Server| {
+            let rules = format!("resetkeys allchannels {rules}");
+            user_of(server, "app", &rules)
+        };
+        let urls: Vec<_> = servers.iter().map(user).collect();
+        let report = Report::of(&urls, &["--key=k"]);
+        let verdict = if is_allowed { "ok" } else { "warn" };
+        for check in ["permissions", "line"] {
+            let found = report.check(&servers[0], check);
+            assert_eq!(found["verdict"], verdict, "{rules}: {found}");
+        }
+        let mut command = redlock(&["run", "--fenced", "--ttl=1s", "--no-wait"]);
+        command.args(["k", "--", "true"]);
+        let code = if is_allowed { 0 } else { 69 };
+        assert_eq!(end_of_command(command, &urls), Some(code), "{rules}");
+    }
+}
+
 #[test]
 fn a_user_whose_selectors_hide_how_long_a_lock_is_held_is_warned_and_can_take_a_plain_one() {
     let servers = healthy(3);

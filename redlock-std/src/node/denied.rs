@@ -4,21 +4,22 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use redlock_core::Denial;
+use redlock_core::{Denial, Fencing};
 
 use crate::sync::Mutex;
 
 /// What the guard record of a node says is known only from its answers to fenced acquires.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
-    last: Mutex<Option<(Denial, Instant)>>,
+    /// With the rules of the acquire: a handle with other rules gets other answers.
+    last: Mutex<Option<(Denial, Fencing, Instant)>>,
     /// So that the acquires of a node that has a vote take no lock.
     is_some: AtomicBool,
 }
 
 impl Denied {
-    /// Records the answer to a fenced acquire: `None` if the node has a vote.
-    pub(super) fn record(&self, denial: Option<&Denial>) {
+    /// Records the answer to a fenced acquire with these rules: `None` if the node has a vote.
+    pub(super) fn record(&self, denial: Option<&Denial>, rules: Fencing) {
         let of_the_record = denial.filter(|denial| {
             matches!(
                 denial,
@@ -29,14 +30,17 @@ impl Denied {
             return;
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = of_the_record.map(|denial| (*denial, Instant::now()));
+        if of_the_record.is_none() && last.is_some_and(|(_, of, _)| of != rules) {
+            return;
+        }
+        *last = of_the_record.map(|denial| (*denial, rules, Instant::now()));
         self.is_some.store(last.is_some(), Ordering::Relaxed);
     }
 
-    /// The denial of the last acquire. `None` if the node had a vote, or its quarantine is over since.
-    pub(super) fn current(&self) -> Option<Denial> {
+    /// The denial of the last acquire, if it had these rules. `None` if the node had a vote, or its quarantine is over since.
+    pub(super) fn current(&self, rules: Fencing) -> Option<Denial> {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (denial, at) = last?;
+        let (denial, _, at) = last.filter(|(_, of, _)| *of == rules)?;
         let Denial::Quarantined { left_ms, reading } = denial else {
             return Some(denial);
         };

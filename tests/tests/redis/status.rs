@@ -127,3 +127,23 @@ async fn a_guard_tells_how_long_its_acquire_took_and_which_nodes_granted_it() {
     assert!(second.attempts() > 1);
     assert!(!second.waited().is_zero() && second.waited() <= took);
 }
+
+/// One wrong handle does not make the readiness check of a right one fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rules_of_another_handle_change_nothing_about_the_votes_of_this_one() {
+    let servers = Servers::start(3);
+    let redlock = connected(&servers, patient(TTL).fenced(Fencing::default()).unwrap()).await;
+    let other_rules = Fencing::new(Fencing::WINDOW * 2).unwrap();
+    let other = redlock.with_options(patient(TTL).fenced(other_rules).unwrap());
+    let votes = |redlock: &Redlock| {
+        let status = redlock.status();
+        status.iter().filter(|node| node.has_vote()).count()
+    };
+    for _ in 0..2 {
+        other.try_acquire("crane").await.unwrap_err();
+        assert_eq!(votes(&redlock), 3, "{:?}", redlock.status());
+        assert!(votes(&other) < 2, "{:?}", other.status());
+        redlock.try_acquire("dock-7").await.unwrap().release().await;
+        assert!(votes(&other) < 2, "{:?}", other.status());
+    }
+}
