@@ -35,7 +35,7 @@ use site::{Obstacle, Site, There};
 /// A server that has just started may have lost locks. So it has no vote for a plain lock until the longest TTL has passed, and none
 /// for a fenced lock until its quarantine is over. This writes a guard record on each node, which says that it is new. The record
 /// vouches for the node to fenced clients with the rules of `fencing`, and to plain clients whose TTL is at most its
-/// [`max_ttl`](Fencing::max_ttl).
+/// [`max_ttl`](Fencing::max_ttl). A handle that had connected before learns of it up to a second later.
 ///
 /// It writes all records or none, unless a node fails meanwhile. It requires that all nodes answer, each within a second, and are
 /// distinct masters with `maxmemory-policy noeviction`; that no two clocks are certainly further apart than the window; that no node

@@ -442,8 +442,8 @@ impl Redlock {
 
     /// Returns whether each release was sent to its node, for a process that ends now: its commands arrive after its end. Nodes
     /// that were never connected are not counted, because they have no key of this process. A release may still be on its way to
-    /// another attempt, if a node could not execute it. The last bytes of a release with a key of tens of kilobytes may still be in a
-    /// buffer of this process.
+    /// another attempt, if a node could not execute it. If the releases together take more than about 16 KB, the last ones may still be
+    /// in a buffer of this process, or be lost with the connection: [`close`](Self::close) waits for the answers.
     ///
     /// It stays `false` once releases were dropped, because too many waited, or because the runtime of the connections has shut down
     /// while they were queued or unanswered.
@@ -499,8 +499,8 @@ impl Redlock {
     /// release lets the nodes call the first in the line, so it gets the lock about two round trips after the release. The
     /// order in the line is that in which the tasks of all processes have called `acquire`, as far as the clocks of the nodes
     /// agree; but the next one or two tasks of the process that holds the lock can go before a task of another process that has
-    /// waited longer. A process that died in the line delays no other, and one that hangs, or whose host is cut off, delays the
-    /// others by 25 ms and two node timeouts. Other Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the
+    /// waited longer. A process that died in the line before the release delays no other, and one that hangs, or whose host is cut
+    /// off, delays the others by 25 ms and two node timeouts. Other Redlock clients and [`try_acquire`](Self::try_acquire) do not stand in the
     /// line, and may overtake those that do, as does an `acquire` of a plain lock that begins just after a release. When
     /// [`min_hold`](Options::min_hold) ends, nobody is called. If [`Options::queue`] turns the line off, or the nodes keep none
     /// for this client, the task retries after random delays. If the votes of its first round were split, it retries as
