@@ -187,6 +187,9 @@ impl Options {
     /// The upper end doubles from round to round, up to four times `max`. Zero is legal: the delay
     /// is then [`MIN_RETRY_DELAY`](Self::MIN_RETRY_DELAY).
     ///
+    /// On a clock with long ticks, choose a range of several ticks. A delay ends with a tick, so if the whole range is shorter than one,
+    /// clients whose ticks begin at the same moment can split the votes again and again.
+    ///
     /// # Errors
     ///
     /// Fails if `min` is longer than `max`.

@@ -11,7 +11,8 @@ use redlock_core::{Clock, Instant};
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// The clock of [`embassy_time`], with any tick. The client ends its leases one tick earlier, because the clock may be
-/// late by one tick.
+/// late by one tick. A round may end one tick early, and delays are whole ticks: if a tick is longer than about 10 ms, see the
+/// sizing in the README of this crate.
 ///
 /// The time driver must continue while the chip sleeps. If it stops in a stop mode (a timer whose clock is gated), a device
 /// that wakes up believes that it still holds a lock that has expired. Use an RTC or a low-power timer as the driver, or

@@ -331,13 +331,13 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 _ => PIECE,
             };
             #[cfg(feature = "queue")]
-            let mut reads = 0_u8;
+            let mut reads = 0_u16;
             #[cfg(feature = "queue")]
             let caught_up_by = later(clock.now(), self.connect_timeout_micros);
             loop {
                 // Messages that keep coming keep neither the other tasks waiting nor this one beyond its time.
                 #[cfg(feature = "queue")]
-                let has_paused = reads == Self::READS_MAX;
+                let has_paused = reads == Self::reads_max(goal);
                 #[cfg(feature = "queue")]
                 if has_paused {
                     reads = 0;
@@ -357,7 +357,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 let is_over = false;
                 #[cfg(feature = "queue")]
                 {
-                    reads += u8::from(matches!(action, Action::Read));
+                    reads += u16::from(matches!(action, Action::Read));
                 }
                 let taken = if is_over {
                     Either::Second(())
@@ -752,9 +752,15 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "queue")]
     const LINE_BREAKS_MAX: u8 = 2;
 
-    /// After so many reads without a pause, the other tasks have a turn.
+    /// After so many reads without a pause, the other tasks have a turn. What has arrived before a command is read in one poll unless
+    /// it is a flood: the release that a dropped future owes is polled only once.
     #[cfg(feature = "queue")]
-    const READS_MAX: u8 = 32;
+    const fn reads_max(goal: Goal) -> u16 {
+        match goal {
+            Goal::CaughtUp => 512,
+            _ => 32,
+        }
+    }
 
     /// The pause before the next attempt. Zero after the first failure in a row, because most nodes that drop a connection
     /// accept the next one at once.

@@ -39,7 +39,7 @@ use turns::Turns;
 /// The tasks may run in executors of different priority. A task leaves a free turn to each task that asked earlier for 10 ms, then
 /// passes those that have not taken it:
 ///
-/// - A future that waits for its turn and is no longer polled delays the others by 10 ms, once.
+/// - A future that waits for its turn and is no longer polled delays the others by 10 ms, or by a tick if that is longer, once.
 /// - A task whose executor is busy for longer than that may be passed. It goes first again when it is polled.
 ///
 /// A task that has its turn keeps it until its attempt ends. So poll each future until it is ready, or drop it: if it is only kept, in

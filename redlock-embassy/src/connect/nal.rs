@@ -3,6 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
+use embassy_futures::yield_now;
 use embedded_io_async::{Error, ErrorKind, ErrorType, Read, Write};
 use embedded_nal_async::TcpConnect;
 
@@ -59,7 +60,10 @@ impl<'a, S: TcpConnect> NalSocket<'a, S> {
         }
         connection.flush().await?;
         let mut rest = [0; 16];
-        while connection.read(&mut rest).await? > 0 {}
+        while connection.read(&mut rest).await? > 0 {
+            // A node may go on sending: the caller has a limit for this, and other tasks have their turns.
+            yield_now().await;
+        }
         Ok(())
     }
 }

@@ -1,10 +1,15 @@
 //! The end of a connection.
 
+use core::cell::Cell;
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use embassy_futures::join::join;
+use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
+use embedded_nal_async::TcpConnect;
 use redlock_core::transport::Reply;
 use redlock_core::{Clock, Transport};
+use redlock_embassy::{Connect, NalSocket};
 
 use crate::wire::Entry;
 use crate::world::*;
@@ -163,4 +168,50 @@ fn the_end_of_a_broken_connection_is_waited_for_before_the_next_one_but_not_fore
         assert_eq!(server.attempts(), attempts);
         assert_eq!(server.clients(), 1);
     }
+}
+
+/// A stack of which every read is ready, as sockets of an operating system are while a node goes on sending.
+#[derive(Default)]
+struct Flood {
+    reads: Cell<usize>,
+}
+
+impl TcpConnect for Flood {
+    type Error = ErrorKind;
+    type Connection<'a> = &'a Flood;
+
+    async fn connect(&self, _remote: SocketAddr) -> Result<&Flood, ErrorKind> {
+        Ok(self)
+    }
+}
+
+impl ErrorType for &Flood {
+    type Error = ErrorKind;
+}
+
+impl Read for &Flood {
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+        self.reads.set(self.reads.get() + 1);
+        assert!(self.reads.get() < 1_000, "the other tasks have no turn");
+        Ok(buffer.len())
+    }
+}
+
+impl Write for &Flood {
+    async fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+        Ok(bytes.len())
+    }
+
+    async fn flush(&mut self) -> Result<(), ErrorKind> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_node_that_goes_on_sending_does_not_keep_the_other_tasks_waiting_while_its_connection_is_closed()
+ {
+    let stack = Flood::default();
+    let mut socket = NalSocket::new(&stack, SocketAddr::from(([127, 0, 0, 1], 6_379)));
+    poll_times(1, socket.connect()).unwrap().unwrap();
+    assert!(poll_times(10, socket.close()).is_none());
 }

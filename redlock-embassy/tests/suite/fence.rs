@@ -528,3 +528,33 @@ fn plain_and_fenced_locks_exclude_each_other() {
     assert!(world.run(fenced.try_acquire("dock-7")).is_err());
     world.run(plain.release(lease));
 }
+
+/// The release is polled once.
+#[test]
+fn the_release_that_a_dropped_acquire_owes_is_sent_however_little_is_read_at_once() {
+    for chunk in [1, 2, 32, 1_000] {
+        let world = &World::default();
+        let servers = fleet::<3>(world, Who::default());
+        servers.iter().for_each(|server| server.move_by(chunk));
+        let options = one_round().fenced(Fencing::default()).unwrap();
+        let mut lock = lock::<3>(servers.each_ref(), 1, options);
+        for _ in 0..3 {
+            if let Ok(lease) = world.run(lock.try_acquire("warm")) {
+                world.run(lock.release(lease));
+            }
+        }
+        servers.iter().for_each(|server| server.hang(100_000));
+        let dropped = world.run_for(ms(20), lock.try_acquire("dock-7"));
+        assert!(dropped.is_none(), "{dropped:?}");
+        servers.iter().for_each(Server::resume);
+        assert!(
+            servers
+                .iter()
+                .all(|server| server.token(b"dock-7").is_some())
+        );
+        let lease = world.run(lock.try_acquire("dock-8")).unwrap();
+        world.run(lock.release(lease));
+        let is_left = |server: &&Server<'_>| server.token(b"dock-7").is_some();
+        assert_eq!(servers.iter().filter(is_left).count(), 0, "{chunk}");
+    }
+}
