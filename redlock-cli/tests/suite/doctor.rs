@@ -383,7 +383,7 @@ fn a_user_whose_selectors_exclude_the_lock_is_told_so_and_cannot_take_it() {
             let message = report.message(&servers[0], "permissions");
             let told = format!("may not run {denied} with the key dock-7, so it cannot {cannot}");
             assert!(message.contains(&told), "{message}");
-            let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+            let mut command = redlock(&["run", "--ttl=1s", "--no-wait", "--node-timeout=400ms"]);
             command.args(["dock-7", "--", "true"]);
             let code = if denied == "set" { 69 } else { 0 };
             assert_eq!(end_of_command(command, &urls), Some(code), "{rules}");
@@ -418,7 +418,13 @@ fn a_user_whose_selectors_separate_the_keys_of_a_script_is_warned_and_can_take_n
             let found = report.check(&servers[0], check);
             assert_eq!(found["verdict"], verdict, "{rules}: {found}");
         }
-        let mut command = redlock(&["run", "--fenced", "--ttl=1s", "--no-wait"]);
+        let mut command = redlock(&[
+            "run",
+            "--fenced",
+            "--ttl=1s",
+            "--no-wait",
+            "--node-timeout=400ms",
+        ]);
         command.args(["k", "--", "true"]);
         let code = if is_allowed { 0 } else { 69 };
         assert_eq!(end_of_command(command, &urls), Some(code), "{rules}");
@@ -435,7 +441,7 @@ fn a_user_whose_selectors_hide_how_long_a_lock_is_held_is_warned_and_can_take_a_
     let message = report.message(&servers[0], "permissions");
     let told = "may not run pttl with the key dock-7, so its clients poll";
     assert!(message.contains(told), "{message}");
-    let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+    let mut command = redlock(&["run", "--ttl=1s", "--no-wait", "--node-timeout=400ms"]);
     command.args(["dock-7", "--", "true"]);
     assert_eq!(end_of_command(command, &urls), Some(0));
 }
@@ -494,7 +500,7 @@ fn a_fleet_whose_users_may_not_ask_for_the_time_is_bad_and_gives_plain_locks_wit
 
     // It is as `doctor` says.
     let run = |options: &[&str]| {
-        let mut command = redlock(&["run", "--ttl=1s", "--no-wait"]);
+        let mut command = redlock(&["run", "--ttl=1s", "--no-wait", "--node-timeout=400ms"]);
         command.args(options).args(["dock-7", "--", "true"]);
         end_of_command(command, &urls)
     };
