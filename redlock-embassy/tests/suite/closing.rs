@@ -178,9 +178,9 @@ struct Flood {
 
 impl TcpConnect for Flood {
     type Error = ErrorKind;
-    type Connection<'a> = &'a Flood;
+    type Connection<'a> = &'a Self;
 
-    async fn connect(&self, _remote: SocketAddr) -> Result<&Flood, ErrorKind> {
+    async fn connect(&self, _remote: SocketAddr) -> Result<&Self, ErrorKind> {
         Ok(self)
     }
 }
