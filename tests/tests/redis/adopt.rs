@@ -46,7 +46,9 @@ async fn a_lease_that_is_handed_over_goes_on_in_another_process() {
             "{lost}"
         );
         assert!(next.is_valid());
-        assert!(next.release().await.released() >= 2);
+        // A node that had still to carry out the release before has refused the acquire, and may be the first to answer.
+        let released = next.release().await;
+        assert!(released.released() + released.gone() >= 2, "{released:?}");
     }
 }
 
