@@ -3,6 +3,7 @@
 //! What shows that the lock keeps its promises is `redlock-proof`.
 
 pub mod api;
+mod called;
 pub mod child;
 pub mod contender;
 mod emulator;
@@ -23,6 +24,7 @@ use std::fs;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
+pub use called::wait_to_be_called;
 pub use emulator::Emulator;
 pub use impostor::{Impostor, Mischief, read_command};
 pub use proxy::Proxy;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock_std::{Fencing, NodeStatus, Options, Redlock};
-use redlock_tests::{Servers, eventually};
+use redlock_tests::{Servers, eventually, wait_to_be_called};
 
 use crate::setup::patient;
 
@@ -131,16 +131,8 @@ async fn a_user_with_just_the_permissions_that_the_documentation_names_is_called
         }
         let [first, second] = [(); 2].map(|()| connect(&servers, options));
         let guard = first.acquire("lock:dock-7").await.unwrap();
-        let waiter = second.clone();
-        let waiting = tokio::spawn(async move { waiter.acquire("lock:dock-7").await.unwrap() });
-        eventually("it stands in the line", TTL, || {
-            let mut lines = servers.iter().map(|server| {
-                let range = ["ZRANGE", "redlock:queue:lock:dock-7", "0", "-1"];
-                server.query::<Vec<String>>(&range).unwrap()
-            });
-            lines.all(|line| line.iter().any(|mailbox| !mailbox.ends_with('~')))
-        })
-        .await;
+        let waiting =
+            wait_to_be_called(&second, "lock:dock-7", &Vec::from_iter(servers.iter())).await;
         guard.release().await;
         waiting.await.unwrap().release().await;
         for client in [first, second] {

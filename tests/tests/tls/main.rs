@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_std::{Options, Redlock};
-use redlock_tests::{Authority, Certified, TlsServer, connect_storm, eventually};
+use redlock_tests::{Authority, Certified, TlsServer, connect_storm, wait_to_be_called};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -163,14 +163,7 @@ async fn a_client_that_waits_is_called_over_tls() {
     let [first, second] = [connect(), connect()];
     for _ in 0..20 {
         let guard = first.acquire("dock-7").await.unwrap();
-        let waiter = second.clone();
-        let waiting = tokio::spawn(async move { waiter.acquire("dock-7").await.unwrap() });
-        eventually("it stands in the line", Duration::from_secs(10), || {
-            let range = ["ZRANGE", "redlock:queue:dock-7", "0", "-1"];
-            let line: Vec<String> = server.query(&range).unwrap();
-            line.iter().any(|mailbox| !mailbox.ends_with('~'))
-        })
-        .await;
+        let waiting = wait_to_be_called(&second, "dock-7", &[&server]).await;
         guard.release().await;
         waiting.await.unwrap().release().await;
     }
