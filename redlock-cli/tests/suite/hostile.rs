@@ -181,21 +181,25 @@ fn a_value_that_is_far_too_long_for_a_guard_record_is_none_and_is_repaired() {
         write_guard(&servers[0], &record);
         for (arguments, code, why) in [
             (
-                &["inspect", "dock-7"][..],
+                &["inspect", "dock-7", "--node-timeout=3s"][..],
                 69,
                 "its value at redlock:guard is no guard record",
             ),
             (
-                &["inspect", "dock-7", "--json"],
+                &["inspect", "dock-7", "--node-timeout=3s", "--json"],
                 69,
                 "its value at redlock:guard is no guard record",
             ),
             (
-                &["doctor", "--seconds=1"],
+                &["doctor", "--seconds=1", "--node-timeout=3s"],
                 1,
                 "redlock:guard is no guard record",
             ),
-            (&["doctor", "--seconds=1", "--json"], 1, "\"foreign\""),
+            (
+                &["doctor", "--seconds=1", "--node-timeout=3s", "--json"],
+                1,
+                "\"foreign\"",
+            ),
             (&["init"], 1, "something at redlock:guard that is no record"),
             (&["init", "--repair"], 0, "written: its vote counts in"),
         ] {
