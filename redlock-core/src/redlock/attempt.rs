@@ -38,7 +38,7 @@ const ROUNDS_MAX: u32 = 3;
 pub(super) struct Learned {
     /// How long the last round took, in microseconds.
     pub(super) round_micros: u64,
-    /// The highest fence that a node has reported or that this acquire has proposed.
+    /// The highest fence that a node has reported or that this acquire has proposed, of those within the window.
     highest: Fence,
     /// Whether a node has reported a fence above the window.
     has_ignored: bool,
@@ -57,6 +57,23 @@ impl Learned {
             confirmed: None,
             waiting,
         }
+    }
+
+    /// Records the fences of one round, after which `newest` is the [newest fence](Redlock::newest_fence).
+    ///
+    /// A fence above it comes from a clock that is ahead, from a hostile node, or from this client, when its own idea of the time was
+    /// ahead. Right nodes have not accepted it. If it counted, it would hide the fence that they have accepted.
+    fn record_fences(
+        &mut self,
+        proposed: Fence,
+        reported: Fence,
+        has_ignored: bool,
+        newest: Fence,
+    ) {
+        self.has_ignored |= has_ignored || self.highest > newest;
+        let known = [self.highest, proposed, reported];
+        let in_window = known.into_iter().filter(|fence| *fence <= newest);
+        self.highest = in_window.max().unwrap_or(Fence::ZERO);
     }
 }
 
@@ -122,19 +139,13 @@ where
                 // A round that is won does not wait.
                 ballot.round.wait_for_all();
             }
-            if let Some(proposal) = proposal
-                && rounds > 0
-            {
-                // The nodes that answered first may have told a wrong time. If the fence is not above the highest known fence,
-                // the highest known fence is beyond the window (see `proposal`), and may come from a clock that is ahead.
-                let is_highest = proposal.fence() > learned.highest;
-                ballot
-                    .round
-                    .distrust(if is_highest && !learned.has_ignored {
-                        Distrust::Time
-                    } else {
-                        Distrust::TimeAndFences
-                    });
+            if proposal.is_some() && rounds > 0 {
+                // The nodes that answered first may have told a wrong time, and a fence of a clock that is ahead.
+                ballot.round.distrust(if learned.has_ignored {
+                    Distrust::TimeAndFences
+                } else {
+                    Distrust::Time
+                });
             }
             self.run(&mut ballot).await;
             let now = self.clock.now().as_micros();
@@ -144,10 +155,9 @@ where
                 let free_in_ms = ballot.samples.free_in_ms(self.duplicates(), self.quorum());
                 ballot.report.set_free_in_ms(free_in_ms);
                 self.learn_time(&mut ballot, started_at);
-                // A fence above the window comes from a clock that is ahead, or from a hostile node.
-                let (reported, has_ignored) = ballot.samples.highest(self.newest_fence());
-                learned.has_ignored |= has_ignored;
-                learned.highest = learned.highest.max(proposal.fence()).max(reported);
+                let newest = self.newest_fence();
+                let (reported, has_ignored) = ballot.samples.highest(newest);
+                learned.record_fences(proposal.fence(), reported, has_ignored, newest);
                 let confirmation = ballot.samples.confirmation(
                     self.all,
                     self.duplicates(),

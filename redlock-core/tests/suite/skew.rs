@@ -102,3 +102,41 @@ fn a_client_that_stood_still_in_a_round_keeps_the_nodes_time_that_it_knew() {
         assert_eq!(lock.clock_offset(), Some(known));
     }
 }
+
+/// A fence that a client has proposed when its idea of the time was ahead of the window does not hide the one that the nodes have
+/// accepted, from a holder whose idea is ahead too.
+#[test]
+fn a_client_whose_time_is_ahead_of_the_window_wins_behind_a_holder_whose_time_is_ahead_within_it() {
+    let took = |holder_idle: Duration| {
+        let clock = MockClock::new();
+        let nodes: [Node<'_>; 5] = MockNode::array(&clock);
+        nodes.iter().for_each(|node| node.set_latency(ms(2)));
+        let options = Options::new(ms(10_000)).unwrap();
+        let options = options.fenced(Fencing::default()).unwrap();
+        let client = |seed| {
+            let rated = Rated(&clock, 9_900);
+            Redlock::<_, _, _, 5>::new(&nodes, rated, SeededEntropy::new(seed), options).unwrap()
+        };
+        let (mut holder, mut late) = (client(1), client(2));
+        // Each learns the nodes' time, and relies on it later.
+        for (client, idle) in [
+            (&mut late, ms(60_000) - holder_idle),
+            (&mut holder, holder_idle),
+        ] {
+            let lease = clock.run(client.try_acquire("dock")).unwrap();
+            clock.run(client.release(lease));
+            clock.advance(idle);
+        }
+        let lease = clock.run(holder.try_acquire("dock")).unwrap();
+        clock.run(holder.release(lease));
+        let start = clock.now();
+        let lease = clock.run(late.try_acquire("dock")).unwrap();
+        let took = clock.now().saturating_duration_since(start);
+        clock.run(late.release(lease));
+        took
+    };
+    for seconds in [2, 8, 14, 20, 24] {
+        // Two round trips.
+        assert_eq!(took(ms(seconds * 1_000)), ms(4), "{seconds} s");
+    }
+}
