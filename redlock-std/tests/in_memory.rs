@@ -272,6 +272,37 @@ async fn tasks_that_wait_for_minutes_are_not_overtaken_by_those_of_another_handl
     }
 }
 
+/// A plain lock learns the nodes' time only in a line, and its first task has none to go by.
+#[tokio::test(start_paused = true)]
+async fn tasks_that_waited_before_their_process_knew_the_nodes_time_are_not_overtaken_either() {
+    let nodes = MemoryNode::array::<3>();
+    for node in &nodes {
+        node.set_latency(Duration::from_millis(1));
+    }
+    let options = Options::new(TTL).unwrap().wait(Duration::from_secs(60));
+    let redlock = Redlock::in_memory(&nodes, options).unwrap();
+    let guard = redlock.acquire("dock").await.unwrap();
+    let order = Arc::new(Mutex::new(String::new()));
+    let mut tasks = JoinSet::new();
+    for name in "aaaabcdefg".chars() {
+        let redlock = match name {
+            'a' => redlock.clone(),
+            _ => Redlock::in_memory(&nodes, options).unwrap(),
+        };
+        let order = Arc::clone(&order);
+        tasks.spawn(async move {
+            let guard = redlock.acquire("dock").await.unwrap();
+            order.lock().unwrap().push(name);
+            sleep(Duration::from_millis(50)).await;
+            guard.release().await;
+        });
+        sleep(Duration::from_millis(200)).await;
+    }
+    guard.release().await;
+    tasks.join_all().await;
+    assert_eq!(*order.lock().unwrap(), "aaaabcdefg");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_kept_alive_for_hours_beside_a_hung_node_passes_in_a_moment() {
     let (nodes, redlock) = fleet();

@@ -6,6 +6,7 @@ use core::array;
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::{Poll, ready};
+use core::time::Duration;
 
 use embassy_futures::select::select_slice;
 
@@ -39,6 +40,8 @@ pub(in crate::redlock) struct Waiting {
     /// In how many rounds some nodes granted, and others had another client ahead.
     splits: u8,
     looks: Looks,
+    /// Whether the client stands further back than its ticket says, and is to tell the nodes at once.
+    is_misplaced: bool,
     /// When the client looks at the lock next, if no node calls it.
     look_at: Instant,
     /// The last attempt has left the line.
@@ -57,6 +60,7 @@ impl Waiting {
             place: None,
             has_ticket: false,
             looks: Looks::NONE,
+            is_misplaced: false,
             look_at: Instant::MAX,
             is_over: false,
         }
@@ -131,6 +135,10 @@ const DEAF_MICROS: u64 = 25_000;
 /// from the other.
 const SPLITS_MAX: u8 = 8;
 
+/// A client that has waited longer than this before it stood in the line may have overtaken others, or they it. Waits that began at
+/// nearly the same time have no order.
+const NEARLY_MICROS: u64 = 30_000;
+
 /// A client looks at a lock that is held at least about once a second: then its place does not expire, and it notices other
 /// Redlock clients, which do not call.
 const LONG_LOOK_MICROS: u64 = 1_000_000;
@@ -191,6 +199,7 @@ where
     ) {
         let known = ballot.line.offset(ballot.round.blocking_count());
         let is_plain = self.options.fencing().is_none();
+        let is_first = is_plain && known.is_some() && self.clock_offset.is_none();
         if is_plain && known.is_some() {
             self.clock_offset = known;
         }
@@ -201,6 +210,10 @@ where
             let ticket = waiting.since.as_micros().saturating_add_signed(offset);
             place.ticket = Some(place.ticket.unwrap_or(Place::NOW).min(ticket));
             waiting.has_ticket = known.is_some();
+            // Without the nodes' time, it has the place of one that comes now. Once: this try has told the time.
+            let joined_at = ballot.line.ended_at();
+            let waited = joined_at.saturating_duration_since(waiting.since);
+            waiting.is_misplaced = is_first && waited > Duration::from_micros(NEARLY_MICROS);
         }
     }
 
@@ -305,7 +318,10 @@ where
             look_at = look_at.min(now.plus_micros(pace.turn / 2));
         }
         let soonest = now.plus_micros(1_000);
-        waiting.look_at = look_at.max(soonest);
+        waiting.look_at = match core::mem::take(&mut waiting.is_misplaced) {
+            true => soonest,
+            false => look_at.max(soonest),
+        };
     }
 
     /// Whether the attempt would have been won if its fence had fitted.
