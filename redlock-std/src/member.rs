@@ -37,6 +37,16 @@ impl Member {
         }
     }
 
+    /// Records that a lease was adopted: the node may have its key, also if this process has never been connected to it.
+    pub(crate) fn adopted(&self) {
+        match self {
+            Self::Redis(node) => node.adopted(),
+            // It is always connected.
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
     pub(crate) fn unanswered_releases(&self) -> usize {
         match self {
             Self::Redis(node) => node.unanswered_releases(),

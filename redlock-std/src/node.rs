@@ -205,6 +205,11 @@ impl RedisNode {
         admitted.err().or_else(of_the_guard_record)
     }
 
+    /// Records that a lease was adopted: the node may have its key.
+    pub(crate) fn adopted(&self) {
+        self.owner.queue.adopted();
+    }
+
     /// The number of releases that the node has not answered yet.
     pub(crate) fn unanswered_releases(&self) -> usize {
         self.owner.queue.unanswered_releases()

@@ -392,7 +392,7 @@ impl Redlock {
     /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
     /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
     /// as a quarantine, is known from the answer to the last acquire, and so is a node that refuses all of them, because its memory is full
-    /// or the user may not call the command, for example. Only an acquire asks a node again whose configuration cost it its
+    /// or the user may not call the command, for example; not one that refuses because of the value of a key. Only an acquire asks a node again whose configuration cost it its
     /// vote, such as a replica: so a readiness check that keeps requests away should try one while it is not ready, of a key of its
     /// own. The process can acquire locks if a majority has a vote:
     ///
@@ -429,8 +429,9 @@ impl Redlock {
     ///   when it was last asked for its identity. After the first successful acquire, at least a quorum of nodes has
     ///   answered.
     /// - The node cannot call this client when it is its turn for a lock, because the user lacks a permission, or the second
-    ///   connection cannot be made. Then acquires wait longer than they must. This is what the node answered to the last acquire
-    ///   that had to wait.
+    ///   connection cannot be made. Then acquires wait longer than they must. A permission that is missing is told for a minute after
+    ///   the node has refused a command of the line, a release among them; only then is the line tried again. It may also be one that
+    ///   every lock needs.
     /// - Some releases were dropped, because more than a million of them, or more than 256 MB of their keys, waited for
     ///   the node.
     /// - The node refused the last release, because the user lacks a permission, for example. Its key is left until it expires. A
@@ -441,8 +442,8 @@ impl Redlock {
     }
 
     /// Returns whether each release was sent to its node, for a process that ends now: its commands arrive after its end. Nodes
-    /// that were never connected are not counted, because they have no key of this process. A release may still be on its way to
-    /// another attempt, if a node could not execute it. If the releases together take more than about 16 KB, the last ones may still be
+    /// that were never connected are not counted, because they have no key of this process, unless it has adopted a lease. A release
+    /// may still be on its way to another attempt, if a node could not execute it. If the releases together take more than about 16 KB, the last ones may still be
     /// in a buffer of this process, or be lost with the connection: [`close`](Self::close) waits for the answers.
     ///
     /// It stays `false` once releases were dropped, because too many waited, or because the runtime of the connections has shut down
@@ -699,6 +700,7 @@ impl Redlock {
             Err(_) => {}
         }
         let lease = adopted.map_err(adopt_error)?;
+        self.core.nodes().for_each(Member::adopted);
         if !turn.hold_if_not_passed_on(lease.valid_until()) {
             // This task was not polled for so long that another one may have adopted the lease, with the same token.
             return Err(AdoptError::HeldHere(KeyName::new(key)));

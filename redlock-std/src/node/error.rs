@@ -41,7 +41,7 @@ pub enum TransportError {
     /// The node sent what Redis never sends to this client, for example a push message: the text says what. The connection was
     /// closed, because the reply parser could use too much memory or stack for it.
     Protocol(&'static str),
-    /// The node has not answered for this time. That is so long that the node is skipped until it answers.
+    /// The node has not answered for at least this time. That is so long that the node is skipped until it answers.
     Silent(Duration),
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
     /// Connect again on a running one.

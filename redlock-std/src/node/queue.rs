@@ -44,6 +44,8 @@ struct State {
     is_closed: bool,
     /// Whether there has been a connection.
     was_connected: bool,
+    /// Whether a lease was adopted, which another process may have acquired on this node.
+    has_adopted: bool,
     /// How many releases were dropped because too many waited.
     given_up: u64,
     /// How many releases were dropped, or are unanswered, because the actor has ended.
@@ -125,6 +127,7 @@ impl Queue {
                 actor: None,
                 is_closed: false,
                 was_connected: false,
+                has_adopted: false,
                 given_up: 0,
                 lost: 0,
                 releases: Arc::default(),
@@ -334,13 +337,17 @@ impl Queue {
         self.lock().release_refusal.clone()
     }
 
-    /// Whether calls wait to be sent to a node that may have a key of this process, or releases were dropped. A node that was never
-    /// connected has none.
+    /// Records that a lease was adopted: the node may have its key.
+    pub(crate) fn adopted(&self) {
+        self.lock().has_adopted = true;
+    }
+
+    /// Whether calls wait to be sent to a node that may have a key of this process, or releases were dropped.
     #[cfg(feature = "probe")]
     pub(crate) fn owes_calls(&self) -> bool {
         let state = self.lock();
         let has_dropped = state.lost > 0 || state.given_up > 0;
-        state.was_connected && (has_dropped || !state.waiting.is_empty())
+        state.may_have_keys() && (has_dropped || !state.waiting.is_empty())
     }
 
     /// Whether calls wait for a connection.
@@ -443,17 +450,17 @@ impl Queue {
             Status::Failing { .. } | Status::Ended => return 0,
         }
         let state = self.lock();
-        match state.was_connected {
+        match state.may_have_keys() {
             true => state.queued_releases(),
             false => 0,
         }
     }
 
-    /// The number of releases that the node has not answered yet, and of those that were dropped. A node that was never connected
-    /// has no key of this process.
+    /// The number of releases that the node has not answered yet, and of those that were dropped. None if the node has no key of this
+    /// process.
     pub(crate) fn unanswered_releases(&self) -> usize {
         let state = self.lock();
-        let queued = match (state.was_connected, &state.status) {
+        let queued = match (state.may_have_keys(), &state.status) {
             (false, _) => return 0,
             (true, Status::Ended) => state.lost,
             (true, _) => state.queued_releases(),
@@ -599,6 +606,11 @@ impl State {
         ))));
         self.given_up += u64::from(call.is_release());
         None
+    }
+
+    /// Whether the node may have a key of this process. A node that was never connected has only those of leases that were adopted.
+    fn may_have_keys(&self) -> bool {
+        self.was_connected || self.has_adopted
     }
 
     /// The number of releases that wait, or are in flight.

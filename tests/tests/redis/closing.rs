@@ -254,3 +254,20 @@ async fn a_close_does_not_wait_for_nodes_that_are_dead_and_not_for_long_for_thos
     }
     Server::resume(&servers[1]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_counts_the_release_of_an_adopted_lease_on_a_node_that_was_never_connected() {
+    let servers = Servers::start(3);
+    let options = Options::new(TTL).unwrap();
+    let first = crate::setup::connected(&servers, options).await;
+    let handover = first.acquire("dock-7").await.unwrap().hand_over();
+    crate::setup::expect_key_on(&servers, "dock-7", 3).await;
+    servers[2].pause();
+    let second = Redlock::connect(servers.urls(), options).unwrap();
+    let adopted = second.adopt(&handover).await.unwrap();
+    adopted.release().await;
+    assert!(!second.has_sent_releases());
+    assert_eq!(second.close().await, 1);
+    servers[2].resume();
+    servers.expect_no_keys().await;
+}
