@@ -6,7 +6,6 @@ use core::pin::pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-#[cfg(feature = "dns")]
 use embassy_futures::poll_once;
 use embassy_net::tcp::{self, ConnectError, State, TcpSocket};
 use embassy_net::{IpEndpoint, Stack};
@@ -239,22 +238,17 @@ impl Connect for NetSocket<'_> {
             }
             let was_connecting = self.is_connecting;
             let opened = self.open().await;
-            // An attempt that ended while no call waited for it: its time may be over, so the next call tries the next address.
-            if was_connecting {
-                // The reset of a host that is gone would delay the next attempt, even a minute later.
-                if self.host.is_some() && opened.is_err() {
-                    forget_reset(&mut self.socket.0);
-                    self.is_closed = true;
-                }
-                return opened;
+            if opened.is_err() {
+                // There is no connection to reset, and perhaps no host to which the stack can send the reset: it would delay the
+                // next attempt, even a minute later.
+                forget_reset(&mut self.socket.0);
+                self.is_closed = true;
             }
             let has_more = self.host.as_ref().is_some_and(Host::has_untried_address);
-            if opened.is_ok() || !has_more {
+            // An attempt that ended while no call waited for it: its time may be over, so the next call tries the next address.
+            if was_connecting || opened.is_ok() || !has_more {
                 return opened;
             }
-            // There is no connection to reset, and perhaps no host to which the stack can send the reset.
-            forget_reset(&mut self.socket.0);
-            self.is_closed = true;
         }
     }
 
@@ -269,6 +263,15 @@ impl Connect for NetSocket<'_> {
         #[cfg(feature = "dns")]
         if let Some(host) = &mut self.host {
             host.cancel();
+        }
+        // An attempt has no connection to reset, and perhaps no host to which the stack can send the reset.
+        let is_attempt = match self.socket.0.state() {
+            State::SynSent => true,
+            State::Closed => self.is_connecting,
+            _ => false,
+        };
+        if is_attempt {
+            forget_reset(&mut self.socket.0);
         }
         self.is_connecting = false;
         self.is_closed = true;
@@ -292,14 +295,13 @@ fn poll_flush(socket: &mut TcpSocket<'_>, cx: &mut Context<'_>) -> Poll<()> {
 
 /// Makes the stack forget a reset that it could not send, because the host is gone from its address. Otherwise it asks for that
 /// address each second, and no name server can be reached: smoltcp asks for one address a second.
-#[cfg(feature = "dns")]
 fn forget_reset(socket: &mut TcpSocket<'_>) {
+    socket.abort();
     // Listening is what resets a socket. No packet can arrive in between, because the stack does not run.
     let _pending = poll_once(socket.accept(ANY_PORT));
     socket.abort();
 }
 
-#[cfg(feature = "dns")]
 const ANY_PORT: u16 = 1;
 
 impl ErrorType for NetSocket<'_> {

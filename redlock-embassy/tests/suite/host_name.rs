@@ -214,7 +214,7 @@ fn an_address_that_accepts_and_ends_each_connection_does_not_hide_the_next() {
 /// As a host with two interfaces, of which the first is down.
 #[test]
 fn a_new_connection_begins_with_the_address_that_answered_last() {
-    for (is_connected_first, expected) in [(false, "--++++++++"), (true, "-+++++++++")] {
+    for (is_connected_first, expected) in [(false, "--++++++++"), (true, "++++++++++")] {
         let (_servers, mut lan) = lan::<1>();
         lan.cable.delay(ms(5));
         lan.name_server.answer_with(&[NOBODY, HOST]);
@@ -237,6 +237,43 @@ fn a_new_connection_begins_with_the_address_that_answered_last() {
             lan.idle(ms(61_000));
         }
         assert_eq!(results, expected, "connected first: {is_connected_first}");
+    }
+}
+
+/// smoltcp asks for one address a second. As long as a socket waits for one that no host has, others may never have their turn.
+#[test]
+fn a_lock_that_is_closed_while_it_looks_for_a_host_keeps_no_other_from_its_nodes() {
+    for is_named in [false, true] {
+        for phase in [0, 300, 700] {
+            let (_servers, mut lan) = lan::<1>();
+            let [name, other_name] = lan.resolve::<2>();
+            let sockets = match is_named {
+                true => [lan.named_socket(name, 0), lan.named_socket(other_name, 0)],
+                false => [lan.socket(0), lan.socket_of_nobody()],
+            };
+            let [mut lock, mut closed] = sockets.map(|socket| {
+                let nodes = [TcpNode::<_, _>::new(socket, EmbassyClock)];
+                let entropy = SeededEntropy::new(1);
+                let options = options().wait(ms(60_000));
+                Redlock::<_, _, _, 1>::new(nodes, EmbassyClock, entropy, options).unwrap()
+            });
+            lan.name_server.answer_with(&[NOBODY]);
+            for _ in 0..8 {
+                lan.run(closed.try_acquire("crane")).unwrap_err();
+            }
+            lan.name_server.answer_with(&[HOST]);
+            lan.run(close_all(&mut closed));
+            // The stack forgets all addresses.
+            lan.idle(ms(61_000 + phase));
+            let start = lan.now_ms();
+            let lease = lan.run(lock.acquire("dock-7")).unwrap();
+            let took = lan.now_ms() - start;
+            lan.run(lock.release(lease));
+            assert!(
+                took < 1_000,
+                "named: {is_named}, {phase} ms apart: {took} ms"
+            );
+        }
     }
 }
 
