@@ -24,6 +24,8 @@ use redlock_std::{
     NodeError, Redlock, Released, SystemClock, TransportError,
 };
 use rustix::process::Signal;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use crate::inspect::shown;
 use crate::lease_file::{Blank, LeaseFile};
@@ -102,7 +104,13 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
             }
             let owner = OwnerRecord::keep(plan, guard.token(), journal);
             let result = hold(guard, &owner, &mut signals, plan, journal).await;
-            tokio::join!(all_sent(&redlock), owner.ended(&redlock));
+            let heard = async {
+                match plan.adopt {
+                    Some(_) => all_answered(&redlock).await,
+                    None => all_sent(&redlock).await,
+                }
+            };
+            tokio::join!(heard, owner.ended(&redlock));
             result
         }
         Err(failure) => {
@@ -232,7 +240,7 @@ pub(crate) async fn release_file(plan: &Plan, journal: &Journal) -> Result<u8, F
             let token = *guard.token();
             let released = release(guard, plan, None, journal).await;
             tokio::join!(
-                all_sent(&redlock),
+                all_answered(&redlock),
                 owner_record::delete(&redlock, plan, &token)
             );
             let nodes = released.report().outcomes().len();
@@ -351,13 +359,20 @@ async fn hold(
     let held = SystemClock.now().saturating_duration_since(held_since);
     let is_kept = if is_started {
         let released = release(guard, plan, Some(held), journal).await;
+        if plan.min_hold.is_none() {
+            warn_if_left(&released, journal);
+        }
         // If no node has answered in time, the release is still on its way.
         let is_early = plan.min_hold.is_some_and(|min_hold| held < min_hold);
-        released.kept() > 0 || is_early && released.released() == 0
+        let nodes = released.report().outcomes().len();
+        let may_be_kept =
+            is_early && released.released() == 0 && failed(&released).len() <= nodes / 2;
+        released.kept() > 0 || may_be_kept
     } else {
         // Another host may be able to start it.
         let released = guard.release_now().await;
         write_released(&released, Some(held), journal);
+        warn_if_left(&released, journal);
         false
     };
     owner.end(is_kept);
@@ -438,6 +453,20 @@ async fn release(guard: Guard, plan: &Plan, held: Option<Duration>, journal: &Jo
     released
 }
 
+/// Warns if the release has failed on so many nodes that no client can take the lock before its TTL is over.
+fn warn_if_left(released: &Released, journal: &Journal) {
+    let nodes = released.report().outcomes().len();
+    let failed = failed(released);
+    if failed.len() >= nodes.div_ceil(2) {
+        let why = format!(
+            "the release has failed on {} of {nodes} nodes ({}): the lock stays held there until its TTL is over",
+            failed.len(),
+            failed.join("; ")
+        );
+        journal.write(&Event::Warned { why });
+    }
+}
+
 /// Why the lock is lost, if fewer nodes than a quorum can still have the key.
 async fn loss(guard: &mut Guard) -> Option<String> {
     match guard.extend().await {
@@ -458,6 +487,14 @@ async fn all_sent(redlock: &Redlock) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Waits until the nodes have answered the release of a lease that was adopted. This process may not have been connected to each node that
+/// has its key, so nothing is on its way to such a node when the process ends.
+async fn all_answered(redlock: &Redlock) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    let _closed: Result<usize, Elapsed> = timeout(PATIENCE, redlock.close()).await;
 }
 
 fn not_connected(error: ConnectError) -> Failure {

@@ -100,7 +100,7 @@ text! {
         Self::MayEvict =>
             "may evict locks when memory is short; set its maxmemory-policy to noeviction";
         Self::InfoForbidden =>
-            "does not tell its identity; grant +eval +info +time ~redlock:guard, or disable the restart guard";
+            "does not tell its identity; grant +eval +info +time ~redlock:guard, or disable the restart guard (plain locks)";
         Self::Stale(_) => "has accepted a higher fence";
         Self::TooOld(_) => "its clock is ahead of the nodes' time as this client knows it";
         Self::TooNew(_) => "its clock is behind the nodes' time as this client knows it";

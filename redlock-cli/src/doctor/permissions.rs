@@ -68,9 +68,8 @@ const COMMANDS: [Command; 10] = [
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
-/// The keys beside the locks, as in an ACL, and a call with each that has no effect. A script call with a key needs the
-/// permission to read and to write it.
-const KEYS: [&str; 3] = [GUARD_KEY, FENCES, OWNERS];
+/// The keys beside the locks, as in an ACL, one for each call of [`calls_with_keys`].
+const KEYS: [&str; 4] = [GUARD_KEY, FENCES, FENCES, OWNERS];
 
 const FENCES: &str = "redlock:fence:*";
 const OWNERS: &str = "redlock:owner:*";
@@ -111,6 +110,19 @@ async fn denied_with(
     Ok(denied.unwrap_or_default())
 }
 
+/// Calls without effect with the [keys beside the locks](KEYS). A script call with a key needs the permission to read and to write it.
+fn calls_with_keys<'a>(lock: Option<&'a str>, fence: &'a str, owner: &'a str) -> [Vec<&'a str>; 4] {
+    let script = |key| vec!["EVALSHA", NO_SCRIPT, "1", key];
+    let with_fence = match lock {
+        // As a fenced acquire does: one selector must allow all keys of a call.
+        Some(lock) => vec!["EVALSHA", NO_SCRIPT, "3", lock, fence, GUARD_KEY],
+        None => script(fence),
+    };
+    // A selector may allow SET with other keys only.
+    let set = vec!["SET", fence, "", "NX", "XX"];
+    [script(GUARD_KEY), with_fence, set, script(owner)]
+}
+
 impl Permissions {
     /// Asks the server with ACL DRYRUN what the user may do. If the user may not run ACL DRYRUN, tries the commands.
     /// With the keys of the lock `lock`, or else with those of no lock.
@@ -123,11 +135,7 @@ impl Permissions {
         let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
         let owner = owner::record_key(lock.unwrap_or(KEY).as_bytes());
         let owner = String::from_utf8_lossy(&owner);
-        let mut keys = [GUARD_KEY, &fence, &owner].map(|key| vec!["EVALSHA", NO_SCRIPT, "1", key]);
-        if let (Some(lock), [_, with_fence, _]) = (lock, &mut keys) {
-            // As a fenced acquire does: one selector must allow all keys of a call.
-            *with_fence = vec!["EVALSHA", NO_SCRIPT, "3", lock, &fence, GUARD_KEY];
-        }
+        let keys = calls_with_keys(lock, &fence, &owner);
         let keys = keys.iter().map(Vec::as_slice);
         // A selector may allow a command with some keys only.
         let own = lock.map(|own| {
@@ -202,8 +210,12 @@ impl Permissions {
                 "the user cannot run {commands}, so it can take no lock: {cures}"
             ))
         } else if let Some(commands) = missing(|needed| *needed == Needed::ToKeep) {
+            let cannot = match &*commands {
+                "pexpire" => "extend",
+                _ => "release or extend",
+            };
             bad(format!(
-                "the user cannot run {commands}, so it can take a plain lock, but cannot release or extend it: {cures}"
+                "the user cannot run {commands}, so it can take a plain lock, but cannot {cannot} it: {cures}"
             ))
         } else if let Some(commands) = missing(|needed| *needed == Needed::ForIdentity) {
             bad(format!(
@@ -263,7 +275,7 @@ impl Permissions {
         let fences = is_denied(FENCES).then(|| match &self.lock {
             Some(lock) => format!(
                 "the user may take a plain lock {lock}; a fenced one also needs redlock:fence:{lock}, and one selector that allows all its \
-                 keys: ACL SETUSER {user} ~{FENCES} ~{GUARD_KEY} ~{lock}"
+                 keys: ACL SETUSER {user} +set ~{FENCES} ~{GUARD_KEY} ~{lock}"
             ),
             None => format!(
                 "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
@@ -301,9 +313,10 @@ impl Permissions {
 
     fn denied_keys(&self) -> Vec<&'static str> {
         let keys = KEYS.iter().zip(&self.keys);
-        keys.filter(|(_, given)| **given == Permission::KeyDenied)
-            .map(|(key, _)| *key)
-            .collect()
+        let denied = keys.filter(|(_, given)| **given == Permission::KeyDenied);
+        let mut denied: Vec<_> = denied.map(|(key, _)| *key).collect();
+        denied.dedup();
+        denied
     }
 
     /// The names of the commands that cannot be run, of those that are meant.

@@ -522,6 +522,40 @@ fn a_release_that_no_quorum_confirms_leaves_the_file() {
     expect_no_lock(&servers);
 }
 
+/// The process that releases was never connected to the node that hangs, so nothing is on its way there when it ends.
+#[test]
+fn a_lease_that_was_adopted_is_released_on_a_node_that_hangs_for_a_moment() {
+    let servers = Servers::start(3);
+    for fenced in [&["--ttl=50s"][..], &["--ttl=50s", "--fenced"]] {
+        for is_run in [false, true] {
+            let (_directory, file) = place();
+            lock(&servers, &file, fenced).expect_code(0);
+            eventually("all nodes have the key", || {
+                let has_key = |server: &Server| server.query::<usize>(&["EXISTS", KEY]).unwrap();
+                servers.iter().all(|server| has_key(server) == 1)
+            });
+            servers[2].pause();
+            let releasing = Process::start(match is_run {
+                true => adopt(&servers, &file, &[], "true"),
+                false => {
+                    let mut command = redlock(&["unlock", "--lease-file"]);
+                    command.arg(&file);
+                    command.env("REDLOCK_NODES", servers.urls().join(","));
+                    command
+                }
+            });
+            eventually("the others have released it", || {
+                servers[..2]
+                    .iter()
+                    .all(|server| server.query::<usize>(&["EXISTS", KEY]).unwrap() == 0)
+            });
+            servers[2].resume();
+            releasing.end().expect_code(0);
+            expect_no_lock(&servers);
+        }
+    }
+}
+
 #[test]
 fn a_command_that_is_told_to_end_before_it_has_adopted_the_lease_leaves_the_file() {
     let servers = Servers::start(3);

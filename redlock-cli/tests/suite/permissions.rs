@@ -61,6 +61,30 @@ fn doctor_never_ends_with_0_where_run_cannot_lock_whichever_permission_is_missin
 }
 
 #[test]
+fn a_run_whose_release_most_nodes_refuse_says_that_the_lock_stays_held() {
+    let servers = vouched();
+    for (rules, is_told) in [("+@all", false), ("+@all -del", true)] {
+        let url = user_of(&servers[0], "app", rules);
+        let key = format!("lock:{is_told}");
+        let (code, told) = outcome(client(&url, &[], &key, "exit 3")).join().unwrap();
+        assert_eq!(code, Some(3), "{told}");
+        let words = "the release has failed on 1 of 1 nodes (127.0.0.1";
+        assert_eq!(told.contains(words), is_told, "{told}");
+        // Nothing is said of a `--min-hold` that no node keeps.
+        let key = format!("lock:kept-{is_told}");
+        let rules = format!("{rules} -pexpire");
+        let url = user_of(&servers[0], "keeper", &rules);
+        let run = client(&url, &["--min-hold=500ms"], &key, "true");
+        let (code, told) = outcome(run).join().unwrap();
+        assert_eq!(code, Some(0), "{told}");
+        let owner: Option<String> = servers[0]
+            .query(&["GET", &format!("redlock:owner:{key}")])
+            .unwrap();
+        assert_eq!(owner, None);
+    }
+}
+
+#[test]
 fn doctor_asks_for_what_is_documented_and_for_nothing_else() {
     let servers = vouched();
     let nothing = user_of(&servers[0], "nothing", "resetkeys resetchannels -@all");
