@@ -6,6 +6,7 @@ use core::pin::pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+#[cfg(feature = "dns")]
 use embassy_futures::poll_once;
 use embassy_net::tcp::{self, ConnectError, State, TcpSocket};
 use embassy_net::{IpEndpoint, Stack};
@@ -264,12 +265,15 @@ impl Connect for NetSocket<'_> {
         if let Some(host) = &mut self.host {
             host.cancel();
         }
-        // An attempt has no connection to reset, and perhaps no host to which the stack can send the reset.
+        // An attempt has no connection to reset, and perhaps no host to which the stack can send the reset. Left out without host names,
+        // for 300 bytes of flash: a fixed address is seldom that of no host.
+        #[cfg(feature = "dns")]
         let is_attempt = match self.socket.0.state() {
             State::SynSent => true,
             State::Closed => self.is_connecting,
             _ => false,
         };
+        #[cfg(feature = "dns")]
         if is_attempt {
             forget_reset(&mut self.socket.0);
         }
@@ -295,6 +299,7 @@ fn poll_flush(socket: &mut TcpSocket<'_>, cx: &mut Context<'_>) -> Poll<()> {
 
 /// Makes the stack forget a reset that it could not send, because the host is gone from its address. Otherwise it asks for that
 /// address each second, and no name server can be reached: smoltcp asks for one address a second.
+#[cfg(feature = "dns")]
 fn forget_reset(socket: &mut TcpSocket<'_>) {
     socket.abort();
     // Listening is what resets a socket. No packet can arrive in between, because the stack does not run.
@@ -302,6 +307,7 @@ fn forget_reset(socket: &mut TcpSocket<'_>) {
     socket.abort();
 }
 
+#[cfg(feature = "dns")]
 const ANY_PORT: u16 = 1;
 
 impl ErrorType for NetSocket<'_> {
