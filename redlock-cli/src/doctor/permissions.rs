@@ -22,8 +22,8 @@ pub(crate) struct Permissions {
     keys: Vec<Permission>,
     /// The lock that was asked about.
     lock: Option<String>,
-    /// The lock that was asked about, and the commands that the user may not run with its key, if there are any.
-    denied_lock: Option<(String, Vec<String>)>,
+    /// The commands that the user may not run with the key of this lock.
+    denied: Vec<String>,
     /// Why clients give the node no vote, if it does not answer what they ask first.
     no_introduction: Option<String>,
 }
@@ -174,9 +174,7 @@ impl Permissions {
             answers: commands.to_vec(),
             keys: keys.to_vec(),
             lock: lock.map(printable),
-            denied_lock: lock
-                .filter(|_| !denied.is_empty())
-                .map(|lock| (printable(lock), denied)),
+            denied,
             no_introduction: None,
         })
     }
@@ -222,7 +220,7 @@ impl Permissions {
                 "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
-        } else if let Some((lock, commands)) = &self.denied_lock
+        } else if let Some((lock, commands)) = self.denied_lock()
             && commands.iter().any(|command| command != "pttl")
         {
             let cannot = if commands.iter().any(|command| command == "set") {
@@ -288,7 +286,7 @@ impl Permissions {
                  SETUSER {user} ~{OWNERS}"
             )
         });
-        let waits = self.denied_lock.as_ref().map(|(lock, commands)| {
+        let waits = self.denied_lock().map(|(lock, commands)| {
             let commands = commands.join(", ");
             format!(
                 "the user may not run {commands} with the key {lock}, so its clients poll while they wait for a plain lock, and cannot wait \
@@ -300,6 +298,12 @@ impl Permissions {
             .flatten()
             .collect();
         (!lacks.is_empty()).then(|| lacks.join("; "))
+    }
+
+    /// The lock that was asked about, and the commands that the user may not run with its key, if there are any.
+    fn denied_lock(&self) -> Option<(&str, &[String])> {
+        let lock = self.lock.as_deref().filter(|_| !self.denied.is_empty());
+        lock.map(|lock| (lock, &*self.denied))
     }
 
     fn json(&self) -> Json {
