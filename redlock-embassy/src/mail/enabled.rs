@@ -44,14 +44,13 @@ pub(crate) enum Status {
 /// For this time after a refusal, a node gets only commands without a place.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// The locks in whose lines the client may stand, as hashes of their keys.
+/// The locks in whose lines the client may stand, as hashes of their keys: those for which it has tried last and not left the line
+/// since. A lease that is not released leaves none either, so the oldest one makes room.
 ///
 /// If two keys share a hash, the client does not leave the line of the one when it is called for it.
 #[derive(Debug, Default)]
 struct Lines {
     keys: Vec<u32, 4>,
-    /// There was no room for another one, so a call for an unknown key may be for it.
-    has_more: bool,
 }
 
 impl Lines {
@@ -60,14 +59,15 @@ impl Lines {
     }
 
     fn insert(&mut self, key: u32) {
-        if !self.contains(key) {
-            self.has_more |= self.keys.push(key).is_err();
+        self.remove(key);
+        if self.keys.is_full() {
+            self.keys.remove(0);
         }
+        let _has_room: Result<(), u32> = self.keys.push(key);
     }
 
     fn remove(&mut self, key: u32) {
         self.keys.retain(|known| *known != key);
-        self.has_more &= !self.keys.is_empty();
     }
 }
 
@@ -91,10 +91,7 @@ impl Mail {
             mailbox: None,
             status: Status::Unknown,
             refused_at: None,
-            lines: Lines {
-                keys: Vec::new(),
-                has_more: false,
-            },
+            lines: Lines { keys: Vec::new() },
             latest: Latest {
                 key: None,
                 is_callable: false,
@@ -245,11 +242,7 @@ impl Mail {
             if self.latest.replies_until_try == 0 {
                 self.tell(call);
             }
-        } else if !self.lines.contains(message.hash)
-            && !self.lines.has_more
-            && !message.is_cut
-            && self.mailbox.is_some()
-        {
+        } else if !self.lines.contains(message.hash) && !message.is_cut && self.mailbox.is_some() {
             self.stray = Vec::from_slice(key).ok();
         }
     }

@@ -441,6 +441,27 @@ fn a_call_for_a_lock_for_which_the_client_does_not_wait_is_answered_by_leaving()
     assert_eq!(server.connections(), 2);
 }
 
+/// Of such leases no command tells that the client has left the line.
+#[test]
+fn a_client_that_has_left_many_leases_to_their_ttl_is_called_for_the_next_lock() {
+    let (world, server) = start();
+    let mut holder = server.connected();
+    assert_eq!(world.execute(&mut holder, &acquire(C)), Ok(ACQUIRED));
+    let mut node = server.node().with_mailbox(mailbox());
+    for key in ["pump-1", "pump-2", "pump-3", "pump-4", "pump-5"] {
+        let place = Place::waiting(mailbox(), Place::NOW, 225);
+        let conditions = redlock_core::transport::VoteConditions::NONE;
+        let acquire = Command::acquire(key.as_bytes(), A, 1_000, conditions);
+        let reply = world.execute(&mut node, &acquire.with_place(Some(place)));
+        assert_eq!(reply, Ok(ACQUIRED));
+    }
+    let reply = world.execute(&mut node, &join_line(A));
+    assert!(matches!(reply, Ok(Reply::Waiting(..))), "{reply:?}");
+    assert_eq!(node.mailbox(), Some(mailbox()));
+    server.say(message(b"1dock-7"));
+    assert_eq!(call(world, &mut node), Some(Call::Turn));
+}
+
 #[test]
 fn a_long_message_is_passed_over_and_a_value_without_end_ends_with_patience() {
     let (world, server, mut node) = waiting();
