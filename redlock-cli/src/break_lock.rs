@@ -23,7 +23,7 @@ use crate::{exit, key, output, owner};
 /// Clients that wait look again when the lease would have ended.
 ///
 /// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, another client holds the lock, or a node failed;
-/// 69 too few answers count to know the holder; 64 usage; 70 internal error.
+/// 69 too few answers count to know the holder, or the lock is split: no quorum has the same token; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

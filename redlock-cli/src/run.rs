@@ -567,7 +567,8 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
     } else if failures().all(is_away) {
         "check whether these nodes are up"
     } else if failures().all(is_of_an_earlier_time) {
-        "the clocks of these nodes were set back, or run behind: wait until they have passed the last fence, which redlock inspect shows"
+        "the clocks of these nodes were set back, or run behind: wait until they have passed the last fence, which redlock inspect shows; if it \
+         says that a fence record cannot be read, delete that key"
     } else if failures().any(is_of_a_value) {
         "redlock inspect shows the node where the value of a key was not written by a client of the lock"
     } else if failures().any(is_of_open_files) {

@@ -9,10 +9,13 @@ use super::finding::{Finding, Judgement, bad, ok, warn};
 use crate::nodes::{Info, quorum};
 
 /// Whether a quorum of votes counts now. If fenced locks are in use, these are votes for fenced locks.
-pub(crate) fn votes(voting: usize, nodes: usize, fenced_in_use: bool) -> Finding {
+pub(crate) fn votes(voting: usize, all: &[Examination], fenced_in_use: bool) -> Finding {
+    let nodes = all.len();
     let quorum = quorum(nodes);
+    let answering = all.iter().filter(|node| node.seen.is_ok()).count();
     let told = format!("{voting} of {nodes} nodes vote, {quorum} are a quorum");
     let judgement = match voting.checked_sub(quorum) {
+        None if answering < quorum => bad(format!("{told}: no client can take a lock")),
         None if fenced_in_use => bad(format!("{told}: no client can take a fenced lock")),
         None => bad(format!(
             "{told}: no client can take a lock, unless it has no restart guard"

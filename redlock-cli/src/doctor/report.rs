@@ -59,7 +59,7 @@ impl Report {
         };
         let voting = fleet::servers(all.iter().filter(has_vote));
         let fleet = vec![
-            fleet::votes(voting, all.len(), records.in_use.is_some()),
+            fleet::votes(voting, all, records.in_use.is_some()),
             fleet::count(all.len()),
             fleet::duplicates(all),
             fleet::replication(all),

@@ -1520,6 +1520,19 @@ fn a_node_that_answers_later_than_the_node_timeout_of_run_has_no_vote() {
 }
 
 #[test]
+fn where_most_nodes_are_down_no_client_can_take_a_lock_whatever_its_kind() {
+    let mut servers = healthy(3);
+    servers.iter().for_each(|server| guard(server, 0, SETTINGS));
+    servers[..2].iter_mut().for_each(Server::kill);
+    let report = Report::of(&servers.urls(), &[]);
+    let message = report.fleet("quorum")["message"].as_str().unwrap();
+    assert_eq!(
+        message,
+        "1 of 3 nodes vote, 2 are a quorum: no client can take a lock"
+    );
+}
+
+#[test]
 fn an_examination_changes_no_key() {
     let servers = healthy(3);
     for (number, rules, options, tried) in [
