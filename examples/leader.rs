@@ -45,8 +45,11 @@ async fn stand_by(redlock: &Redlock) -> std::convert::Infallible {
         match redlock.hold("leader", term).await {
             Ok(never) => match never {},
             Err(HoldError::Lost(cause)) => println!("the term is over: {cause}"),
-            // No quorum, or the wait is over: it has waited already.
-            Err(error) => println!("{error}"),
+            Err(error) => {
+                println!("{error}");
+                // It has not waited if the nodes refuse the login, for example.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
         }
     }
 }

@@ -419,7 +419,10 @@ impl Guard {
                 biased;
                 // This ends before the core can end: the timer of the core may be a tick late.
                 _cause = validity.lost() => {}
-                cause = core.keep_shared(&mut lease, update, admit, tried) => validity.lose(cause),
+                cause = core.keep_shared(&mut lease, update, admit, tried) => {
+                    validity.scope.kept_in_vain(&cause);
+                    validity.lose(cause);
+                }
             }
         })
     }

@@ -90,8 +90,8 @@ impl Redlock {
     ///
     /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
     /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
-    /// percent-encode `#`, `/`, `?`, `@`, `:` and `%`. The URL of a Unix socket has them as parameters:
-    /// `redis+unix:///run/redis.sock?user=user&pass=password&db=1`. A user with `nopass` takes any password, and needs one here.
+    /// percent-encode `#`, `/`, `?`, `@`, `:` and `%`. The URL of a Unix socket has them as parameters, in which `+` and `&` are
+    /// encoded too: `redis+unix:///run/redis.sock?user=user&pass=password&db=1`. A user with `nopass` takes any password, and needs one here.
     ///
     /// The certificates of nodes are always verified, against the authorities that this system trusts. The authorities
     /// are read once per process, at its first TLS URL.
@@ -516,6 +516,10 @@ impl Redlock {
     /// flight.
     ///
     /// The lock is not re-entrant: a task that holds the lock and acquires its key again waits for itself.
+    ///
+    /// Where a try cannot help, because the nodes refuse the login, for example
+    /// ([`is_misconfigured`](AcquireError::is_misconfigured)), this fails at once, without a wait. So a loop around it needs a pause of
+    /// its own: otherwise it keeps its task busy, and no other branch of a `select!` is polled.
     ///
     /// Dropping the future leaves the queue and the line, and releases the keys that a round may have set.
     ///

@@ -1,4 +1,8 @@
 //! Clients that wait to be called.
+#![expect(
+    clippy::expect_used,
+    reason = "for tests, which fail where a server does not answer"
+)]
 
 use std::time::Duration;
 
@@ -30,7 +34,7 @@ pub async fn wait_to_be_called(
     let start = Instant::now();
     loop {
         let (waiter, lock) = (client.clone(), key.to_owned());
-        let waiting = tokio::spawn(async move { waiter.acquire(lock).await.unwrap() });
+        let waiting = tokio::spawn(async move { waiter.acquire(lock).await.expect("the lock") });
         let begin = Instant::now();
         while begin.elapsed() < ONE_WAIT {
             if servers.iter().all(|server| can_call(server, key)) {
@@ -46,7 +50,7 @@ pub async fn wait_to_be_called(
 /// Whether a client that `server` can call stands in the line of the lock `key`.
 fn can_call(server: &Server, key: &str) -> bool {
     let line = format!("redlock:queue:{key}");
-    let line: Vec<String> = server.query(&["ZRANGE", &line, "0", "-1"]).unwrap();
+    let line: Vec<String> = server.query(&["ZRANGE", &line, "0", "-1"]).expect("ZRANGE");
     // During a turn, `!` stands before the client whose turn it is.
     line.iter()
         .any(|mailbox| !mailbox.starts_with('!') && !mailbox.ends_with('~'))

@@ -76,6 +76,8 @@ impl HoldScope {
 
     pub(crate) const fn unreachable(&self) {}
 
+    pub(crate) const fn kept_in_vain(&self, _cause: &LossCause) {}
+
     pub(crate) const fn end(&self, _end: HoldEnd) {}
 
     pub(crate) const fn lose(&self, _cause: &LossCause) {}

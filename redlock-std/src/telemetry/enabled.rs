@@ -327,6 +327,13 @@ impl HoldScope {
         self.report_extension("unreachable");
     }
 
+    /// Records the extension in the background by which the lock was found lost, if it was one.
+    pub(crate) fn kept_in_vain(&self, cause: &LossCause) {
+        if matches!(cause, LossCause::Lost(_) | LossCause::NotAsked { .. }) {
+            self.report_extension(kinds::of_loss(cause));
+        }
+    }
+
     fn report_extension(&self, error: &'static str) {
         #[cfg(feature = "metrics")]
         self.lock.instruments.not_extended(error);

@@ -158,6 +158,21 @@ async fn a_lock_that_is_lost_is_counted_by_its_cause_and_so_are_the_extensions_t
     assert!(failures[0] >= 2.0, "{failures:?}");
     assert_eq!(series[HELD], [0.0]);
 
+    // The extension that finds the lock lost has failed too.
+    let (nodes, redlock) = fleet();
+    let mut guard = redlock.acquire(KEY).await.unwrap();
+    guard.keep_alive();
+    for node in &nodes {
+        node.kill();
+        node.restart();
+    }
+    guard.lost().await;
+    drop(guard);
+    let series = metrics.series();
+    assert_eq!(series["redlock.client.lost{cause=lost}"], [1.0]);
+    let failures = &series["redlock.client.extend.failures{error.type=lost}"];
+    assert_eq!(failures[..], [1.0]);
+
     let (_nodes, redlock) = fleet();
     let guard = redlock.acquire(KEY).await.unwrap();
     sleep(TTL * 2).await;
