@@ -91,7 +91,8 @@ impl Redlock {
     /// [`Address::SCHEMES`] lists the schemes of the URLs. `rediss` and `valkeys` need the feature `tls-rustls`. User,
     /// password and database are written as in `redis://user:password@host:port/db`. In user and password,
     /// percent-encode `#`, `/`, `?`, `@`, `:` and `%`. The URL of a Unix socket has them as parameters, in which `+` and `&` are
-    /// encoded too: `redis+unix:///run/redis.sock?user=user&pass=password&db=1`. A user with `nopass` takes any password, and needs one here.
+    /// encoded too: `redis+unix:///run/redis.sock?user=user&pass=password&db=1`. A user with `nopass` takes any password, and needs one
+    /// here.
     ///
     /// The certificates of nodes are always verified, against the authorities that this system trusts. The authorities
     /// are read once per process, at its first TLS URL.
@@ -392,9 +393,9 @@ impl Redlock {
     /// Sends nothing. A node that dies, so that its connection is closed, is in the result at once. One that hangs or is cut off is in
     /// it when a command has not been answered for several node timeouts. What takes the vote of a node away for a fenced lock, such
     /// as a quarantine, is known from the answer to the last acquire, and so is a node that refuses all of them, because its memory is full
-    /// or the user may not call the command, for example; not one that refuses because of the value of a key. Only an acquire asks a node again whose configuration cost it its
-    /// vote, such as a replica: so a readiness check that keeps requests away should try one while it is not ready, of a key of its
-    /// own. The process can acquire locks if a majority has a vote:
+    /// or the user may not call the command, for example; not one that refuses because of the value of a key. Only an acquire asks a
+    /// node again whose configuration cost it its vote, such as a replica: so a readiness check that keeps requests away should try
+    /// one while it is not ready, of a key of its own. The process can acquire locks if a majority has a vote:
     ///
     /// ```
     /// # fn is_ready(redlock: &redlock_std::Redlock) -> bool {
@@ -443,8 +444,9 @@ impl Redlock {
 
     /// Returns whether each release was sent to its node, for a process that ends now: its commands arrive after its end. Nodes
     /// that were never connected are not counted, because they have no key of this process, unless it has adopted a lease. A release
-    /// may still be on its way to another attempt, if a node could not execute it. If the releases together take more than about 16 KB, the last ones may still be
-    /// in a buffer of this process, or be lost with the connection: [`close`](Self::close) waits for the answers.
+    /// may still be on its way to another attempt, if a node could not execute it. If the releases together take more than about 16 KB,
+    /// the last ones may still be in a buffer of this process, or be lost with the connection: [`close`](Self::close) waits for the
+    /// answers.
     ///
     /// It stays `false` once releases were dropped, because too many waited, or because the runtime of the connections has shut down
     /// while they were queued or unanswered.
