@@ -360,19 +360,19 @@ async fn hold(
     let is_kept = if is_started {
         let released = release(guard, plan, Some(held), journal).await;
         if plan.min_hold.is_none() {
-            warn_if_left(&released, journal);
+            warn_if_refused(&released, journal);
         }
         // If no node has answered in time, the release is still on its way.
         let is_early = plan.min_hold.is_some_and(|min_hold| held < min_hold);
         let nodes = released.report().outcomes().len();
         let may_be_kept =
-            is_early && released.released() == 0 && failed(&released).len() <= nodes / 2;
+            is_early && released.released() == 0 && refused(&released).len() <= nodes / 2;
         released.kept() > 0 || may_be_kept
     } else {
         // Another host may be able to start it.
         let released = guard.release_now().await;
         write_released(&released, Some(held), journal);
-        warn_if_left(&released, journal);
+        warn_if_refused(&released, journal);
         false
     };
     owner.end(is_kept);
@@ -453,18 +453,30 @@ async fn release(guard: Guard, plan: &Plan, held: Option<Duration>, journal: &Jo
     released
 }
 
-/// Warns if the release has failed on so many nodes that no client can take the lock before its TTL is over.
-fn warn_if_left(released: &Released, journal: &Journal) {
+/// Warns if so many nodes have refused the release that no client can take the lock before its TTL is over.
+fn warn_if_refused(released: &Released, journal: &Journal) {
     let nodes = released.report().outcomes().len();
-    let failed = failed(released);
-    if failed.len() >= nodes.div_ceil(2) {
+    let refused = refused(released);
+    if refused.len() >= nodes.div_ceil(2) {
         let why = format!(
-            "the release has failed on {} of {nodes} nodes ({}): the lock stays held there until its TTL is over",
-            failed.len(),
-            failed.join("; ")
+            "{} of {nodes} nodes have refused the release ({}): the lock stays held there until its TTL is over",
+            refused.len(),
+            refused.join("; ")
         );
         journal.write(&Event::Warned { why });
     }
+}
+
+/// The nodes that have answered a release with an error, each with the reason.
+fn refused(released: &Released) -> Vec<String> {
+    let is_refusal = |failure: &&NodeError| {
+        matches!(
+            failure.failure(),
+            NodeFailure::Transport(TransportError::Rejected(_))
+        )
+    };
+    let failures = released.report().failures().filter(is_refusal);
+    failures.map(NodeError::to_string).collect()
 }
 
 /// Why the lock is lost, if fewer nodes than a quorum can still have the key.

@@ -68,7 +68,7 @@ fn a_run_whose_release_most_nodes_refuse_says_that_the_lock_stays_held() {
         let key = format!("lock:{is_told}");
         let (code, told) = outcome(client(&url, &[], &key, "exit 3")).join().unwrap();
         assert_eq!(code, Some(3), "{told}");
-        let words = "the release has failed on 1 of 1 nodes (127.0.0.1";
+        let words = "1 of 1 nodes have refused the release (127.0.0.1";
         assert_eq!(told.contains(words), is_told, "{told}");
         // Nothing is said of a `--min-hold` that no node keeps.
         let key = format!("lock:kept-{is_told}");
