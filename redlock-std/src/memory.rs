@@ -20,9 +20,9 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// die and come back.
 ///
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
-/// It has room for 64 keys of at most 64 bytes, for 64 commands on their way, and for 16 handles. A release without room is
-/// dropped, and [`close`](crate::Redlock::close) counts it. The node keeps lines for three locks at a
-/// time, of at most eleven handles each: the others that wait look again after delays, in no order.
+/// It has room for 64 keys of at most 64 bytes and for 64 commands on their way. A release without room is dropped, and
+/// [`close`](crate::Redlock::close) counts it. It can call 16 handles, and keeps lines for three locks at a time, of at most eleven
+/// handles each: the others that wait look again after delays, in no order.
 ///
 /// [`Redlock::status`](crate::Redlock::status) tells whether such a node is up. It does not tell that it hangs, nor that it has no
 /// vote after a restart: test a readiness check against real servers.

@@ -132,7 +132,8 @@ impl<C: Clock> MockNode<C> {
     /// The connection of a client with this mailbox: a [`Transport`] of a client that stands in the waiting lines of the node.
     /// If the mailbox is [uncallable](Mailbox::uncallable), the node cannot call the client.
     ///
-    /// The node can call 16 clients. The connection stays open until [`disconnect`](Self::disconnect).
+    /// The node can call 16 clients; it does not call another one, which looks again after delays. The connection stays open until
+    /// [`disconnect`](Self::disconnect).
     pub fn client(&self, mailbox: Mailbox) -> MockClient<'_, C> {
         if mailbox.is_callable() {
             self.change(|state, _| {
