@@ -73,9 +73,9 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// With --json, one document for each lock. Absent values are null.
 ///
-/// - the document: key, verdict (held, free, split, unknown), message, token, owner, released (whether only
-///   --min-hold keeps it), on (number of nodes), of (number of all nodes), answered, counted (number of
-///   answers), quorum, free_in_ms, fence, line, nodes
+/// - the document: key, key_hex (for a key that is no text), verdict (held, free, split, unknown), message,
+///   token, owner, released (whether only --min-hold keeps it), on (number of nodes), of (number of all nodes),
+///   answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
 /// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is
 ///   the first on most nodes), first_on (number of nodes), turn (the mailbox that has the turn on most
 ///   nodes), turn_on, shown_by (number of nodes whose line counts), message
@@ -318,6 +318,7 @@ fn json(
     };
     serde_json::json!({
         "key": String::from_utf8_lossy(key),
+        "key_hex": json::hex(key),
         "verdict": verdict,
         "message": tally.to_string(),
         "token": token,

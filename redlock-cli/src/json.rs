@@ -16,6 +16,11 @@ pub(crate) fn line(value: &Value) -> String {
     printable(&value.to_string())
 }
 
+/// Bytes that may be no text.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Returns the same JSON without characters that move the cursor or are invisible: they are written as `\u009b` and so
 /// on. JSON has such characters only in strings.
 fn printable(json: &str) -> String {

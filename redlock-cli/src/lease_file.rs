@@ -446,8 +446,8 @@ impl Lease {
         let document = json!({
             "version": VERSION,
             "key": redlock_std::KeyName::new(handover.key()).to_string(),
-            "key_hex": hex(handover.key()),
-            "token": hex(handover.token().as_bytes()),
+            "key_hex": json::hex(handover.key()),
+            "token": json::hex(handover.token().as_bytes()),
             "fence": handover.fence().map(Fence::as_u64),
             "ttl_ms": ms(options.ttl()),
             "node_timeout_ms": ms(options.round_time()),
@@ -473,10 +473,6 @@ fn names(nodes: &Urls) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = nodes.iter().map(name).collect();
     names.sort_unstable();
     Ok(names)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {

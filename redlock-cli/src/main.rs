@@ -115,13 +115,15 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let error = echo::without_secrets(error);
-            let _unread = error.print();
-            if error.use_stderr()
-                && let Some(hint) = echo::hint(std::env::args_os())
-            {
+            let written = error.print();
+            // The help and the version are what the caller has asked for.
+            if !error.use_stderr() {
+                return output::ended(written, ExitCode::SUCCESS);
+            }
+            if let Some(hint) = echo::hint(std::env::args_os()) {
                 let _unread = writeln!(std::io::stderr(), "{hint}");
             }
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
+            return exit::USAGE.into();
         }
     };
     #[cfg(feature = "tls")]

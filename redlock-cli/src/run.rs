@@ -578,6 +578,10 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
         }
     } else if failures().all(is_away) {
         "check whether these nodes are up"
+    } else if failures().any(is_away)
+        && failures().all(|failure| is_away(failure) || is_of_an_unknown_time(failure))
+    {
+        "check whether the other nodes are up: a client learns the nodes' time from a majority of them"
     } else if failures().all(is_of_an_earlier_time) {
         "the clocks of these nodes were set back, or run behind: wait until they have passed the last fence, which redlock inspect shows; if it \
          says that a fence record cannot be read, delete that key"
@@ -642,6 +646,14 @@ fn is_of_open_files(failure: &NodeError) -> bool {
 /// Whether the clock of the node is behind the last fence of the key.
 fn is_of_an_earlier_time(failure: &NodeError) -> bool {
     matches!(failure.failure(), NodeFailure::Denied(Denial::Stale(_)))
+}
+
+/// Whether the time of the node is not the time that this client has learned so far, which is none at first.
+fn is_of_an_unknown_time(failure: &NodeError) -> bool {
+    matches!(
+        failure.failure(),
+        NodeFailure::Denied(Denial::TooOld(_) | Denial::TooNew(_))
+    )
 }
 
 /// Whether a script has failed on the value of a key: it is of another type, or not in the form of a record.

@@ -43,10 +43,10 @@ pub enum Denial {
     /// Denies a fenced acquire: the node has already accepted a higher fence, or this fence for another attempt.
     Stale(Reading),
     /// Denies a fenced command: what the client sent is behind the window around the node's clock. For an acquire, this is the
-    /// fence. For an extend, it is the nodes' time as this client knows it.
+    /// fence. For an extend, it is the nodes' time that this client knows so far.
     TooOld(Reading),
     /// Denies a fenced command: what the client sent is ahead of the window around the node's clock. For an acquire, this is the
-    /// fence. For an extend, it is the nodes' time as this client knows it.
+    /// fence. For an extend, it is the nodes' time that this client knows so far.
     TooNew(Reading),
     /// Denies a fenced acquire: the guard record of the node has other rules than this client.
     FencingMismatch(Reading),
@@ -102,8 +102,8 @@ text! {
         Self::InfoForbidden =>
             "does not tell its identity; grant +eval +info +time ~redlock:guard, or disable the restart guard (plain locks)";
         Self::Stale(_) => "has accepted a higher fence";
-        Self::TooOld(_) => "its clock is ahead of the nodes' time as this client knows it";
-        Self::TooNew(_) => "its clock is behind the nodes' time as this client knows it";
+        Self::TooOld(_) => "its clock is ahead of the nodes' time that this client knows so far";
+        Self::TooNew(_) => "its clock is behind the nodes' time that this client knows so far";
         Self::FencingMismatch(_) =>
             "other clients have other rules: max_ttl, window and step_back must be the same for all";
         Self::Unguarded { .. } =>

@@ -8,7 +8,7 @@ use crate::text;
 pub enum OptionsError {
     /// The TTL is no longer than the drift and, for a fenced lock, the margin of `tolerate_clock_jumps`.
     TtlTooShort,
-    /// The TTL or `max_ttl` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
+    /// The TTL, `max_ttl` or `min_hold` is longer than [`Options::MAX_TTL`](crate::Options::MAX_TTL).
     TtlTooLong,
     /// The node timeout is zero, or not shorter than the validity.
     NodeTimeout,

@@ -38,6 +38,17 @@ impl Servers {
         Self((0..count).map(|_| Server::start()).collect())
     }
 
+    /// Starts `count` Valkey servers, whose votes count at once.
+    #[must_use]
+    pub fn start_valkey(count: usize) -> Self {
+        let servers = (0..count).map(|_| Server::start_valkey()).collect();
+        let servers = Self(servers);
+        for server in servers.iter() {
+            server.vouch(DEFAULT_FLEET);
+        }
+        servers
+    }
+
     /// Starts `count` servers, each with a wall clock of its own that can be stepped.
     #[must_use]
     pub fn start_with_clocks(count: usize) -> Self {

@@ -59,6 +59,27 @@ fn a_holder_is_shown_by_the_prefix_of_its_token_and_never_by_the_whole_of_it() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn a_program_can_tell_keys_apart_that_are_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let servers = Servers::start(1);
+    for (key, hex) in [
+        (&b"a\xff"[..], "61ff"),
+        (b"a\xfe", "61fe"),
+        (b"a\n", "610a"),
+    ] {
+        let mut command = redlock(&["inspect", "--json"]);
+        command
+            .arg(OsStr::from_bytes(key))
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        let document: Value = end_of(command).stdout.parse().unwrap();
+        assert_eq!(document["key_hex"], hex);
+    }
+}
+
 #[test]
 fn a_short_value_is_not_told_as_a_whole_either() {
     let servers = Servers::start(1);

@@ -548,6 +548,8 @@ fn a_command_whose_output_is_lost_does_not_end_as_if_all_were_well() {
         &["inspect", "--json", KEY],
         &["inspect", "--watch", KEY],
         &["conformance"],
+        &["--version"],
+        &["help"],
         &["completions", "bash"],
         &["man"],
         &["init"],

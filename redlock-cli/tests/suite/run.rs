@@ -338,6 +338,23 @@ fn what_to_do_about_nodes_without_a_vote_fits_the_reason() {
 }
 
 #[test]
+fn a_first_fenced_acquire_without_a_quorum_names_the_nodes_that_are_away_and_not_a_clock_as_the_cause()
+ {
+    let servers = Servers::start(1);
+    let urls = [
+        "redis://127.0.0.1:1",
+        "redis://127.0.0.1:2",
+        &servers.urls()[0],
+    ];
+    let mut command = run(&servers, &["--no-wait", "--fenced"], "k", "echo ran");
+    command.env("REDLOCK_NODES", urls.join(","));
+    let ended = end_of(command);
+    ended.expect_code(69);
+    ended.expect_stderr("its clock is ahead of the nodes' time that this client knows so far");
+    ended.expect_stderr("check whether the other nodes are up");
+}
+
+#[test]
 fn nodes_that_have_answered_are_not_said_to_be_down_and_neither_is_it_for_a_fault_of_this_host() {
     let servers = Servers::start(3);
     let of_database = servers.urls().join("/99,") + "/99";

@@ -3,7 +3,7 @@
 use redis::{ServerError, Value};
 use redlock_core::transport::Answer;
 
-use super::error::{RUNS_NOT, TransportError};
+use super::error::{TransportError, is_of_a_command};
 use super::printable::{printable, without_arguments};
 
 pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
@@ -60,8 +60,7 @@ pub(crate) fn is_transient(code: &str) -> bool {
 pub(crate) fn is_of_any_key(error: &ServerError) -> bool {
     let details = error.details().unwrap_or_default();
     match code(error) {
-        "NOPERM" => details.contains("permissions to run"),
-        "ERR" => details.contains(RUNS_NOT),
+        "NOPERM" | "ERR" => is_of_a_command(details),
         code => is_transient(code),
     }
 }

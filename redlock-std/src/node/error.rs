@@ -136,8 +136,13 @@ const LOCKS: &str = "; grant `~KEY ~redlock:guard +set +get +del +pexpire +evals
 /// What a user needs whose clients stand in a line.
 const LINES: &str = "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`";
 
-/// What a script says of a command that the user may not call. It does not say which.
-pub(crate) const RUNS_NOT: &str = "can't run this command";
+/// Whether an error tells that the user may not call a command, whatever the key.
+pub(crate) fn is_of_a_command(error: &str) -> bool {
+    // The second is what a script says on Redis 7.0. It does not say which command.
+    ["permissions to run", "can't run this command"]
+        .iter()
+        .any(|words| error.contains(words))
+}
 
 /// Why a node cannot be used whose user may not run scripts, which this error tells. `None` if it tells something else.
 pub(crate) fn without_scripts(error: &ServerError) -> Option<TransportError> {
@@ -185,10 +190,11 @@ fn advice_for_lines(error: &str) -> String {
 
 /// Whether an error tells that the user lacks a permission.
 fn is_missing_permission(error: &str) -> bool {
-    // A script does not begin its error with the code.
-    ["NOPERM", "can't access", RUNS_NOT]
+    // A script does not begin its error with the code: Redis 7.0 says "can't access", later ones and Valkey "ACL failure".
+    ["NOPERM", "can't access", "ACL failure"]
         .iter()
         .any(|words| error.contains(words))
+        || is_of_a_command(error)
 }
 
 /// The part of an error that helps an operator.
@@ -250,6 +256,14 @@ mod tests {
             ("NOPERM No permissions to access a key", true),
             (
                 "ERR The user executing the script can't run this command or subcommand",
+                true,
+            ),
+            (
+                "ERR ACL failure in script: User web has no permissions to run the 'set' command",
+                true,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key",
                 true,
             ),
             (

@@ -3,13 +3,29 @@
 use redlock_core::escape::write_printable;
 
 /// The text of a server's error without the arguments that some of them quote, which are the key and the token: `ERR unknown command
-/// 'SET', with args beginning with: 'dock-7' ..`. Also without the digest of the script at the end of errors of Redis 7: it looks like
-/// a token.
+/// 'SET', with args beginning with: 'dock-7' ..`. Also without the digest of the script at the end of errors since Redis 7: it looks
+/// like a token.
 pub(crate) fn without_arguments(text: &str) -> &str {
-    [", with args beginning with", " script: "]
-        .iter()
-        .fold(text, |text, end| text.split(end).next().unwrap_or_default())
+    const SCRIPT: &str = " script: ";
+
+    let is_digest = |rest: &str| {
+        rest.get(..SHA1_DIGITS)
+            .is_some_and(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    // `ERR ACL failure in script: User ..` goes on.
+    let script = text
+        .match_indices(SCRIPT)
+        .find(|(at, _)| is_digest(&text[at + SCRIPT.len()..]));
+    let arguments = text.find(", with args beginning with");
+    let end = [script.map(|(at, _)| at), arguments]
+        .into_iter()
+        .flatten()
+        .min();
+    &text[..end.unwrap_or(text.len())]
 }
+
+/// How many digits the digest of a script has.
+const SHA1_DIGITS: usize = 40;
 
 /// Returns `text` escaped and cut to at most 256 bytes. The result has no character that moves the cursor, begins a
 /// line, or is invisible.
@@ -80,6 +96,13 @@ mod tests {
                 "ERR unknown command 'SET', with args beginning with: 'a' ".to_owned(),
                 "ERR unknown command 'SET'",
             ),
+            (
+                format!(
+                    "ERR ACL failure in script: User a may not script: {digest}, on @user_script:1."
+                ),
+                "ERR ACL failure in script: User a may not",
+            ),
+            ("ERR script: \u{fc}".to_owned(), "ERR script: \u{fc}"),
             ("ERR".to_owned(), "ERR"),
         ] {
             assert_eq!(without_arguments(&text), shown);

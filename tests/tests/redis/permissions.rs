@@ -190,47 +190,58 @@ async fn a_user_who_may_run_no_script_takes_no_lock_that_could_not_be_released()
 async fn a_command_of_a_script_that_the_user_may_not_call_costs_the_vote_and_is_told_with_what_to_grant()
  {
     for missing in ["+get", "+set"] {
-        let servers = Servers::start(3);
-        grant(&servers, KEYS, PLAIN);
-        grant(&servers, "~redlock:fence:lock:*", "+pttl");
-        let redlock = connect(&servers, patient(TTL).fenced(Fencing::default()).unwrap());
-        redlock
-            .acquire("lock:dock-7")
-            .await
-            .unwrap()
-            .release()
-            .await;
-
-        grant(&servers, "~lock:*", &missing.replace('+', "-"));
-        let refused = tokio::time::timeout(TTL, async {
-            while redlock.status().iter().any(NodeStatus::has_vote) {
-                let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
-                let advice = "grant `~KEY ~redlock:guard +set +get";
-                assert!(error.to_string().contains(advice), "{error}");
-            }
-        });
-        assert!(refused.await.is_ok(), "{:?}", redlock.status());
-
-        grant(&servers, "~lock:*", missing);
-        let granted = tokio::time::timeout(TTL, async {
-            while !redlock.status().iter().all(NodeStatus::has_vote) {
-                redlock
-                    .acquire("lock:dock-7")
-                    .await
-                    .unwrap()
-                    .release()
-                    .await;
-            }
-        });
-        assert!(granted.await.is_ok(), "{:?}", redlock.status());
+        // They say it in different words.
+        for servers in [Servers::start(3), Servers::start_valkey(3)] {
+            without_a_command_of_a_script(&servers, missing).await;
+        }
     }
+}
+
+async fn without_a_command_of_a_script(servers: &Servers, missing: &str) {
+    grant(servers, KEYS, PLAIN);
+    grant(servers, "~redlock:fence:lock:*", "+pttl");
+    let redlock = connect(servers, patient(TTL).fenced(Fencing::default()).unwrap());
+    redlock
+        .acquire("lock:dock-7")
+        .await
+        .unwrap()
+        .release()
+        .await;
+
+    grant(servers, "~lock:*", &missing.replace('+', "-"));
+    let refused = tokio::time::timeout(TTL, async {
+        while redlock.status().iter().any(NodeStatus::has_vote) {
+            let error = redlock.try_acquire("lock:dock-7").await.unwrap_err();
+            let advice = "grant `~KEY ~redlock:guard +set +get";
+            assert!(error.to_string().contains(advice), "{error}");
+        }
+    });
+    assert!(refused.await.is_ok(), "{:?}", redlock.status());
+
+    grant(servers, "~lock:*", missing);
+    let granted = tokio::time::timeout(TTL, async {
+        while !redlock.status().iter().all(NodeStatus::has_vote) {
+            redlock
+                .acquire("lock:dock-7")
+                .await
+                .unwrap()
+                .release()
+                .await;
+        }
+    });
+    assert!(granted.await.is_ok(), "{:?}", redlock.status());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_the_user_may_not_do_is_in_the_warnings_until_one_is_done() {
-    let servers = Servers::start(3);
-    grant(&servers, KEYS, PLAIN);
-    let redlock = connect(&servers, patient(TTL));
+    for servers in [Servers::start(3), Servers::start_valkey(3)] {
+        without_the_permission_to_release(&servers).await;
+    }
+}
+
+async fn without_the_permission_to_release(servers: &Servers) {
+    grant(servers, KEYS, PLAIN);
+    let redlock = connect(servers, patient(TTL));
     let refusals = || {
         let warnings = redlock.warnings();
         let mut told = warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -245,7 +256,7 @@ async fn a_release_that_the_user_may_not_do_is_in_the_warnings_until_one_is_done
         .await;
     assert_eq!(refusals(), [""; 0]);
 
-    grant(&servers, "~lock:*", "-del");
+    grant(servers, "~lock:*", "-del");
     drop(redlock.acquire("lock:dock-7").await.unwrap());
     eventually("they are known", TTL, || refusals().len() >= 2).await;
     let told = refusals();
@@ -255,7 +266,7 @@ async fn a_release_that_the_user_may_not_do_is_in_the_warnings_until_one_is_done
     for server in servers.iter() {
         let _killed: u64 = server.query(&["CLIENT", "KILL", "USER", "locker"]).unwrap();
     }
-    grant(&servers, "~lock:*", "+del");
+    grant(servers, "~lock:*", "+del");
     let releasing = tokio::time::timeout(TTL, async {
         while !refusals().is_empty() {
             redlock
