@@ -99,7 +99,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,
 
-    /// The TTL of your locks: the --ttl of "redlock run"
+    /// The TTL of your locks: the --ttl of "redlock run", which takes at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     ttl: Duration,
 
