@@ -73,7 +73,7 @@ pub(crate) use tally::{Tally, Verdict};
 ///
 /// With --json, one document for each lock. Absent values are null.
 ///
-/// - the document: key, key_hex (for a key that is no text), verdict (held, free, split, unknown), message,
+/// - the document: key, key_hex (the bytes of the key), verdict (held, free, split, unknown), message,
 ///   token, owner, released (whether only --min-hold keeps it), on (number of nodes), of (number of all nodes),
 ///   answered, counted (number of answers), quorum, free_in_ms, fence, line, nodes
 /// - line, of all: waiting (number of clients), is_least (whether more may wait), first (the mailbox that is

@@ -16,7 +16,7 @@ pub(crate) fn line(value: &Value) -> String {
     printable(&value.to_string())
 }
 
-/// Bytes that may be no text.
+/// Bytes as two digits each, because they may be no text.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -54,8 +54,8 @@ mod samples {
             self.ended_at = now;
             match answer {
                 Ok(Reply::Waiting(position, _)) => {
-                    // The node read its clock at some time between `sent_at` and `now`. If that is long, the client takes `sent_at`:
-                    // its ticket can be too late, but never too early, so it overtakes nobody.
+                    // The node read its clock at some time between `sent_at` and `now`. If that is long, the client takes `sent_at`. An
+                    // early ticket would overtake others; this one is late at worst.
                     let (sent_at, now) = (sent_at.as_micros(), now.as_micros());
                     let ours = match now.saturating_sub(sent_at) {
                         0..=ROUND_TRIP_MAX_MICROS => sent_at.midpoint(now),

@@ -41,8 +41,7 @@ impl Servers {
     /// Starts `count` Valkey servers, whose votes count at once.
     #[must_use]
     pub fn start_valkey(count: usize) -> Self {
-        let servers = (0..count).map(|_| Server::start_valkey()).collect();
-        let servers = Self(servers);
+        let servers = Self((0..count).map(|_| Server::start_valkey()).collect());
         for server in servers.iter() {
             server.vouch(DEFAULT_FLEET);
         }

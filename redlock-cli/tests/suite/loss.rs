@@ -249,8 +249,8 @@ fn a_command_under_two_locks_ends_when_the_outer_lock_is_lost() {
     });
 }
 
-/// Runs `redlock run` with this script as the user `nobody`. The script runs a command as root with `$AS_ROOT COMMAND`. Returns `None` if
-/// this test does not run as root.
+/// Runs `redlock run` with this script, as the user `nobody`. In the script, `$AS_ROOT COMMAND` runs a command as root. Returns `None`
+/// if the test does not run as root.
 #[cfg(target_os = "linux")]
 fn run_as_nobody(servers: &Servers, directory: &Path, script: &str) -> Option<Process> {
     use std::os::unix::fs::PermissionsExt;

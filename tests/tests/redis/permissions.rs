@@ -36,12 +36,7 @@ async fn a_database_takes_the_permission_that_the_documentation_names() {
 
     grant(&servers, KEYS, "+select");
     let redlock = Redlock::connect(&urls, options).unwrap();
-    redlock
-        .acquire("lock:dock-7")
-        .await
-        .unwrap()
-        .release()
-        .await;
+    lock_and_release(&redlock, "lock:dock-7").await;
 }
 
 #[test]
@@ -201,12 +196,7 @@ async fn without_a_command_of_a_script(servers: &Servers, missing: &str) {
     grant(servers, KEYS, PLAIN);
     grant(servers, "~redlock:fence:lock:*", "+pttl");
     let redlock = connect(servers, patient(TTL).fenced(Fencing::default()).unwrap());
-    redlock
-        .acquire("lock:dock-7")
-        .await
-        .unwrap()
-        .release()
-        .await;
+    lock_and_release(&redlock, "lock:dock-7").await;
 
     grant(servers, "~lock:*", &missing.replace('+', "-"));
     let refused = tokio::time::timeout(TTL, async {
@@ -221,12 +211,7 @@ async fn without_a_command_of_a_script(servers: &Servers, missing: &str) {
     grant(servers, "~lock:*", missing);
     let granted = tokio::time::timeout(TTL, async {
         while !redlock.status().iter().all(NodeStatus::has_vote) {
-            redlock
-                .acquire("lock:dock-7")
-                .await
-                .unwrap()
-                .release()
-                .await;
+            lock_and_release(&redlock, "lock:dock-7").await;
         }
     });
     assert!(granted.await.is_ok(), "{:?}", redlock.status());
@@ -248,12 +233,7 @@ async fn without_the_permission_to_release(servers: &Servers) {
         told.retain(|told| told.contains("refuses releases"));
         told
     };
-    redlock
-        .acquire("lock:dock-7")
-        .await
-        .unwrap()
-        .release()
-        .await;
+    lock_and_release(&redlock, "lock:dock-7").await;
     assert_eq!(refusals(), [""; 0]);
 
     grant(servers, "~lock:*", "-del");
@@ -269,15 +249,14 @@ async fn without_the_permission_to_release(servers: &Servers) {
     grant(servers, "~lock:*", "+del");
     let releasing = tokio::time::timeout(TTL, async {
         while !refusals().is_empty() {
-            redlock
-                .acquire("lock:dock-8")
-                .await
-                .unwrap()
-                .release()
-                .await;
+            lock_and_release(&redlock, "lock:dock-8").await;
         }
     });
     assert!(releasing.await.is_ok(), "{:?}", refusals());
+}
+
+async fn lock_and_release(redlock: &Redlock, key: &str) {
+    redlock.acquire(key).await.unwrap().release().await;
 }
 
 /// As in the documentation of `Redlock::connect`.
