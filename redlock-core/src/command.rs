@@ -213,6 +213,14 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// Whether it is a plain release of a client that has not stood in the line, at a node that keeps a line.
+    /// [`ScriptCall::ShortText`] is for these.
+    #[must_use]
+    pub const fn is_release_from_outside(&self) -> bool {
+        let is_outside = matches!(&self.place, Some(place) if place.is_outside());
+        is_outside && self.is_release() && !self.is_fenced()
+    }
+
     /// The words of the Redis command.
     ///
     /// If the node answers `NOSCRIPT`, the script is not in its cache: send the command again with [`ScriptCall::Text`], on the
@@ -247,6 +255,11 @@ impl<'a> Command<'a> {
                 _ => "4",
             };
         }
+        #[cfg(any(feature = "queue", feature = "mock"))]
+        let script = match call {
+            ScriptCall::ShortText if self.is_release_from_outside() => &Script::RELEASE_OUTSIDE,
+            _ => script,
+        };
         let mut arguments = script.call(call, keys);
         arguments.push(Some(key));
         if self.is_fenced() {
@@ -468,6 +481,17 @@ mod tests {
                 script.sha1()
             );
             assert_eq!(words(&command, ScriptCall::Hash), wanted);
+        }
+        for (command, script) in [
+            (release.with_place(outside), &Script::RELEASE_OUTSIDE),
+            (release.with_place(left), releases),
+            (release.with_place(waiting), releases),
+            (acquire.with_place(waiting), acquires),
+            (release, &Script::RELEASE),
+        ] {
+            let words = words(&command, ScriptCall::ShortText);
+            let wanted = std::format!("EVAL {} ", script.text());
+            assert!(words.starts_with(&wanted), "{words}");
         }
         // A node that keeps no line for the client gets the commands of every Redlock client.
         let acquire = acquire.with_place(waiting).at_node(None);

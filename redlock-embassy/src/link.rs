@@ -265,14 +265,21 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "scripts")]
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
         if self.pipeline.has_lost_script() {
+            #[cfg(feature = "queue")]
+            self.mail.set_lacks_scripts(true);
             self.log_in(Some(login::Step::SCRIPTS), clock);
         }
     }
 
-    /// If `command` is an extension or a release that will be sent again, makes the next [`Goal::Open`] load only its script.
-    /// Call it after [`restore_scripts`](Self::restore_scripts).
+    /// If `command` is an extension or a release that will be sent again, makes the next [`Goal::Open`] load only its script, or none
+    /// if it goes without. Call it after [`restore_scripts`](Self::restore_scripts).
     #[cfg(feature = "scripts")]
     pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
+        #[cfg(feature = "queue")]
+        if self.mail.goes_without_scripts(command) {
+            self.log_in(None, clock);
+            return;
+        }
         if let Some(step) = login::Step::only_script_of(command) {
             self.log_in(Some(step), clock);
         }
@@ -461,12 +468,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             return Some(Err(Failed));
         }
         let is_first = self.pipeline.outstanding() == 0;
-        // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
-        let call = if is_by_hash(command) {
-            ScriptCall::Hash
-        } else {
-            ScriptCall::Text
-        };
+        let call = self.script_call(command);
         match self.pipeline.push(command.arguments(call)) {
             Ok(()) => {}
             Err(Refused::Full) => return None,
@@ -477,6 +479,16 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             self.waiting_since = clock.now();
         }
         Some(Ok(()))
+    }
+
+    // A script of a plain lock is about as short as its hash, so it is sent as text and not loaded first.
+    fn script_call(&self, command: &Command<'_>) -> ScriptCall {
+        match is_by_hash(command) {
+            #[cfg(feature = "queue")]
+            true if self.mail.goes_without_scripts(command) => ScriptCall::ShortText,
+            true => ScriptCall::Hash,
+            false => ScriptCall::Text,
+        }
     }
 
     /// Takes one action and records its result.
@@ -652,6 +664,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             (login::Step::Subscribe, Value::Ok | Value::Error(_)) => {}
             #[cfg(feature = "queue")]
             (login::Step::Publish, Value::Integer(_) | Value::Error(_)) => {}
+            #[cfg(feature = "queue")]
+            (step, Value::Other) if step.loads_release_of_lines() => {
+                self.mail.set_lacks_scripts(false);
+            }
             #[cfg(feature = "scripts")]
             (login::Step::LoadScript(_), Value::Other) => {}
             // Plain locks do not need the scripts. Fenced locks fail later, with `TransportError::NoScript`.

@@ -168,6 +168,13 @@ impl Step {
         }
     }
 
+    /// Whether this step loads the script with which plain locks are released if the node keeps a line.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn loads_release_of_lines(self) -> bool {
+        const RELEASE: u8 = QUEUED + 1;
+        matches!(self, Self::LoadScript(number) if number % Self::SCRIPT_COUNT == RELEASE)
+    }
+
     /// Whether the client takes this step to stand in a line, and maybe for nothing else.
     #[cfg(feature = "queue")]
     pub(crate) const fn is_of_lines(self) -> bool {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use sha1_smol::Sha1;
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "acquire_fenced",
     "acquire_fenced_queued",
     "acquire_queued",
@@ -33,6 +33,7 @@ const NAMES: [&str; 11] = [
     "release",
     "release_fenced",
     "release_fenced_queued",
+    "release_outside",
     "release_queued",
 ];
 

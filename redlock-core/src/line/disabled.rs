@@ -30,6 +30,10 @@ impl Place {
         match self.0 {}
     }
 
+    pub(crate) const fn is_outside(&self) -> bool {
+        match self.0 {}
+    }
+
     pub(crate) const fn queue_key<'a>(&self, _key: &'a [u8]) -> LineWord<'a> {
         match self.0 {}
     }

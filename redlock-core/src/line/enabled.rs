@@ -153,6 +153,10 @@ impl Place {
         self.mailbox.map(LineWord::Mailbox)
     }
 
+    pub(crate) const fn is_outside(&self) -> bool {
+        self.mailbox.is_none()
+    }
+
     pub(crate) const fn queue_key<'a>(&self, key: &'a [u8]) -> LineWord<'a> {
         LineWord::QueueKey(key)
     }

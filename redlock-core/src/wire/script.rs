@@ -11,6 +11,9 @@ pub enum ScriptCall {
     Hash,
     /// By its text, `EVAL`: always works, and loads the script into the node's cache.
     Text,
+    /// Like `Text`, but the plain release of a client that has not stood in the line by a script of a seventh of the length, for a
+    /// small send buffer. It calls the client that waits and gives it no turn, so that client may need one more try.
+    ShortText,
 }
 
 /// A Lua script and its hash.
@@ -105,6 +108,13 @@ impl Script {
         sha1: include_str!("../scripts/sent/release_queued.sha1"),
     };
 
+    /// Does what [`RELEASE_QUEUED`](Self::RELEASE_QUEUED) does for a client that has not stood in the line, but gives nobody the turn.
+    #[cfg(any(feature = "queue", feature = "mock"))]
+    pub(crate) const RELEASE_OUTSIDE: Self = Self {
+        text: include_str!("../scripts/sent/release_outside.lua"),
+        sha1: include_str!("../scripts/sent/release_outside.sha1"),
+    };
+
     /// Does what [`ACQUIRE_FENCED`](Self::ACQUIRE_FENCED) does if no other client is ahead in the line. Otherwise the client
     /// stands in the line.
     pub(crate) const ACQUIRE_FENCED_QUEUED: Self = Self {
@@ -140,7 +150,7 @@ impl Script {
     pub(crate) fn call(&self, call: ScriptCall, keys: &'static str) -> Arguments<'static> {
         let (verb, script) = match call {
             ScriptCall::Hash => ("EVALSHA", self.sha1),
-            ScriptCall::Text => ("EVAL", self.text),
+            ScriptCall::Text | ScriptCall::ShortText => ("EVAL", self.text),
         };
         Arguments::of(&[word(verb), word(script), word(keys)])
     }
@@ -160,7 +170,12 @@ mod tests {
             fenced,
             queued,
             both,
-            &[&Script::KEEP, &Script::NODE_INFO],
+            &[
+                &Script::KEEP,
+                &Script::NODE_INFO,
+                #[cfg(any(feature = "queue", feature = "mock"))]
+                &Script::RELEASE_OUTSIDE,
+            ],
         ]
         .concat()
         {

@@ -27,6 +27,8 @@ pub struct Mail {
     /// Whether the client has used fenced locks, and plain ones with a line.
     uses_fences: bool,
     uses_plain_lines: bool,
+    /// The node has lacked a script on this connection, and the client has not loaded those of lines since.
+    lacks_scripts: bool,
 }
 
 /// Whether the node can call this client on the current connection.
@@ -102,6 +104,7 @@ impl Mail {
             turn_ms: 0,
             uses_fences: false,
             uses_plain_lines: false,
+            lacks_scripts: false,
         }
     }
 
@@ -176,6 +179,17 @@ impl Mail {
     pub(crate) const fn connected(&mut self) {
         self.status = Status::Unknown;
         self.latest.replies_until_try = 0;
+        self.lacks_scripts = false;
+    }
+
+    /// Records whether the node lacks a script, as far as this client knows.
+    pub(crate) const fn set_lacks_scripts(&mut self, lacks_scripts: bool) {
+        self.lacks_scripts = lacks_scripts;
+    }
+
+    /// Whether `command` goes without the scripts of lines: they are longer than a release that needs none of what they do can wait.
+    pub(crate) const fn goes_without_scripts(&self, command: &Command<'_>) -> bool {
+        self.lacks_scripts && command.is_release_from_outside()
     }
 
     pub(crate) const fn set_status(&mut self, status: Status) {
@@ -205,7 +219,7 @@ impl Mail {
         let Some(place) = command.place else {
             return;
         };
-        self.uses_plain_lines |= !command.is_fenced();
+        self.uses_plain_lines |= !command.is_fenced() && !command.is_release_from_outside();
         self.turn_ms = place.turn_ms;
         let key = hash(command.key);
         if is_try(command).is_some() {

@@ -31,6 +31,11 @@ fn leave(token: &redlock_core::Token) -> Command<'_> {
     release(token).with_place(Some(Place::left(mailbox(), 225)))
 }
 
+/// The release of a client that has not stood in the line.
+fn go(token: &redlock_core::Token) -> Command<'_> {
+    release(token).with_place(Some(Place::outside(225)))
+}
+
 /// A client that waits for the lock, which another one has.
 fn waiting() -> Setup {
     let (world, server) = start();
@@ -325,6 +330,58 @@ fn holding_from_the_line() -> Setup {
     let mut node = server.node().with_mailbox(mailbox());
     assert_eq!(world.execute(&mut node, &join_line(A)), Ok(ACQUIRED));
     (world, server, node)
+}
+
+#[test]
+fn a_client_that_has_not_stood_in_the_line_waits_for_no_script_before_its_release() {
+    for chunk in [1, 1_000] {
+        let (world, server) = start();
+        server.move_by(chunk);
+        let mut node = server.node().with_mailbox(mailbox());
+        for token in [A, B] {
+            assert_eq!(world.execute(&mut node, &acquire(token)), Ok(ACQUIRED));
+            assert_eq!(world.execute(&mut node, &go(token)), Ok(Reply::Released));
+        }
+        // The node is asked for its identity again, because it has answered with an error.
+        let (login, again) = ("NODE_INFO", "NODE_INFO");
+        let heard = [login, "SET a", "LEAVE a", "GO a", again, "SET b", "GO b"];
+        assert_eq!(server.heard_all(), heard);
+        assert_eq!(world.execute(&mut node, &join_line(C)), Ok(ACQUIRED));
+        assert_eq!(world.execute(&mut node, &leave(C)), Ok(Reply::Released));
+        assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+        // It has loaded the scripts to stand in the line.
+        assert_eq!(world.execute(&mut node, &go(A)), Ok(Reply::Released));
+        assert_eq!(server.heard().last().unwrap(), "LEAVE a");
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[test]
+fn a_release_from_outside_the_line_that_a_node_without_its_script_answers_late_needs_none_either() {
+    let (world, server) = start();
+    let mut node = server.node().with_mailbox(mailbox());
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    server.hang(usize::MAX);
+    assert!(poll_times(2, node.execute(&go(A))).is_none());
+    server.resume();
+    assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+    assert_eq!(server.token(KEY), None, "{:?}", server.heard());
+    let (login, again) = ("NODE_INFO", "NODE_INFO");
+    let heard = [login, "SET a", "LEAVE a", again, "GO a", "EXTEND c"];
+    assert_eq!(server.heard_all(), heard);
+}
+
+#[test]
+fn a_release_from_outside_the_line_that_the_node_refuses_is_sent_without_its_place() {
+    let (world, server) = start();
+    let mut node = server.node().with_mailbox(mailbox());
+    assert_eq!(world.execute(&mut node, &acquire(A)), Ok(ACQUIRED));
+    assert_eq!(world.execute(&mut node, &go(A)), Ok(Reply::Released));
+    assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+    server.answer_with("-NOPERM this user has no permissions\r\n");
+    assert_eq!(world.execute(&mut node, &go(B)), Ok(Reply::Released));
+    assert_eq!(server.heard().last().unwrap(), "RELEASE b");
+    assert_eq!(node.mailbox(), None);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use embassy_net::tcp::client::{TcpClient, TcpClientState};
 use embassy_time::Timer;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
 use redlock_core::mock::SeededEntropy;
+#[cfg(feature = "queue")]
+use redlock_core::transport::Mailbox;
 use redlock_core::{Clock, Instant, Redlock};
 use redlock_embassy::{
     Connect, EmbassyClock, NalSocket, NetSocket, NodeName, Options, TcpNode, close_all,
@@ -426,6 +428,34 @@ fn a_device_that_closes_idle_connections_gets_the_lock_again_after_an_outage_how
                 lan.run(lock.release(lease));
             }
             lan.idle(ms(pause));
+        }
+    }
+}
+
+/// A socket with a send buffer of 256 bytes takes a script of the line in seven pieces, of a round trip and a late acknowledgement
+/// each.
+#[cfg(feature = "queue")]
+#[test]
+fn the_first_release_of_a_client_with_a_mailbox_frees_the_lock_in_its_round_on_servers_without_scripts()
+ {
+    for one_way in [1, 3, 5] {
+        let (servers, mut lan) = lan::<3>();
+        lan.cable.delay(ms(one_way));
+        let options = rounds_of(ms(100));
+        let mailbox = Mailbox::new([9; 8]);
+        let nodes = (0..3).map(|number| {
+            let node = TcpNode::<_, _, 512>::new(lan.socket(number), EmbassyClock);
+            node.with_mailbox(mailbox)
+        });
+        let mut lock: Redlock<_, _, _, 3> =
+            Redlock::new(nodes, EmbassyClock, SeededEntropy::new(5), options).unwrap();
+        assert!(lan.run(connect_quorum(&mut lock)));
+        lan.idle(ms(1_000));
+        for _ in 0..2 {
+            let lease = lan.run(lock.acquire("dock-7")).unwrap();
+            let released = lan.run(lock.release(lease));
+            let keys = servers.iter().filter(|server| server.token(KEY).is_some());
+            assert!(keys.count() < 2, "{one_way} ms: {released:?}");
         }
     }
 }

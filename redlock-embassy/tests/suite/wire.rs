@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 
 use embassy_futures::yield_now;
 use embedded_io_async::{ErrorKind, ErrorType, Read, Write};
+#[cfg(feature = "queue")]
+use redlock_core::transport::Place;
 use redlock_core::transport::{Argument, Command, NodeInfo, ScriptCall};
 use redlock_core::{Clock, Instant, Token};
 use redlock_embassy::{Connect, NodeName};
@@ -485,6 +487,14 @@ impl State {
                 }
                 b":1\r\n".to_vec()
             }
+            [b"EVAL", script, b"2", key, _, token, _] if is_release_from_outside(script) => {
+                let key = (database, key.to_vec());
+                if self.find(&key, now).map(Vec::as_slice) != Some(*token) {
+                    return b":0\r\n".to_vec();
+                }
+                drop(self.keys.remove(&key));
+                b":1\r\n".to_vec()
+            }
             _ => panic!(
                 "what command is {}?",
                 name(&words.iter().map(|word| word.to_vec()).collect::<Vec<_>>())
@@ -561,6 +571,17 @@ fn is_script(script: &[u8], command: &Command<'_>) -> bool {
     command.arguments(ScriptCall::Text).nth(1) == Some(Argument::Bytes(script))
 }
 
+#[cfg(feature = "queue")]
+fn is_release_from_outside(script: &[u8]) -> bool {
+    let command = release(A).with_place(Some(Place::outside(225)));
+    command.arguments(ScriptCall::ShortText).nth(1) == Some(Argument::Bytes(script))
+}
+
+#[cfg(not(feature = "queue"))]
+const fn is_release_from_outside(_script: &[u8]) -> bool {
+    false
+}
+
 /// Takes one command from the front, if it is there to its end.
 fn take_command(inbox: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut rest = inbox.as_slice();
@@ -605,6 +626,9 @@ fn name(words: &[Vec<u8>]) -> String {
         Some(script) if is_script(script, &extend(A)) => "EXTEND".to_owned(),
         Some(script) if is_script(script, &release(A)) => "RELEASE".to_owned(),
         Some(script) if is_script(script, KEEP) => "KEEP".to_owned(),
+        Some(script) if is_release_from_outside(script) => {
+            return format!("GO {}", short(&words[5]));
+        }
         _ => short(&words[0]),
     };
     let key = |at: usize| match short(&words[at]) {

@@ -165,6 +165,26 @@ async fn a_release_calls_a_device_that_waits() {
 }
 
 #[tokio::test]
+async fn a_release_calls_a_device_that_waits_also_if_the_server_has_lost_its_script() {
+    Box::pin(undisturbed(async || {
+        for options in [options(), options().fenced(Fencing::default()).unwrap()] {
+            let servers = Servers::start(3);
+            let [mut first, mut second] = [(); 2].map(|()| device(&servers, options));
+            let lease = first.acquire(KEY).await.unwrap();
+            let took = hand_over(&servers, &mut first, lease, &mut second, async || {
+                for server in servers.iter() {
+                    assert_eq!(server.query::<String>(&["SCRIPT", "FLUSH"]).unwrap(), "OK");
+                }
+            })
+            .await;
+            assert!(took < Duration::from_millis(500), "{took:?}");
+            expect_no_keys(&servers, &mut first, &mut second).await;
+        }
+    }))
+    .await;
+}
+
+#[tokio::test]
 async fn a_device_that_never_waits_does_not_subscribe() {
     let servers = Servers::start(3);
     let mut device = device(&servers, options());

@@ -10,7 +10,11 @@ use redlock_tests::Server;
 const KEY: &str = "dock";
 
 fn words(command: &Command<'_>) -> Vec<Vec<u8>> {
-    let words = command.arguments(ScriptCall::Text);
+    words_of(command, ScriptCall::Text)
+}
+
+fn words_of(command: &Command<'_>, call: ScriptCall) -> Vec<Vec<u8>> {
+    let words = command.arguments(call);
     words
         .map(|word| match word {
             Argument::Bytes(bytes) => bytes.to_vec(),
@@ -112,6 +116,94 @@ fn a_user_who_may_not_call_gives_the_turn_to_the_next_one_all_the_same() {
             let members = [its_turn, waiter.to_string(), third.to_string()];
             assert_eq!(line(&mut admin), members);
         }
+    }
+}
+
+/// A device that has not stood in the line sends it to a node that lacks the script of the line.
+#[test]
+fn the_short_release_calls_the_first_client_that_hears_and_only_if_it_deletes_the_key() {
+    let server = Server::start();
+    let mut connection = connect(&server);
+    let holder = Token::from_bytes([1; Token::LEN]);
+    let release = Command::release(KEY.as_bytes(), &holder).with_place(Some(Place::outside(125)));
+    let release = words_of(&release, ScriptCall::ShortText);
+    let set = |connection: &mut Connection, token: &[u8]| {
+        redis::cmd("SET")
+            .arg(KEY)
+            .arg(token)
+            .exec(connection)
+            .unwrap();
+    };
+    set(&mut connection, holder.as_bytes());
+    let nobody = send(&mut connection, &release).unwrap();
+    assert_eq!(nobody, Value::Int(1));
+    let [gone, first, second] = [1, 3, 4].map(|number| Mailbox::new([number; 8]));
+    let uncallable = Mailbox::new([2; 8]).uncallable();
+    let mut zadd = redis::cmd("ZADD");
+    zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
+    for (ticket, mailbox) in [gone, uncallable, first, second].iter().enumerate() {
+        zadd.arg(ticket).arg(mailbox.to_string());
+    }
+    zadd.arg(-1).arg(format!("!{gone}"));
+    zadd.exec(&mut connection).unwrap();
+    let mut subscriber = connect(&server);
+    let mut messages = subscriber.as_pubsub();
+    for mailbox in [first, second] {
+        messages
+            .subscribe(format!("{MAILBOX_PREFIX}{mailbox}"))
+            .unwrap();
+    }
+    // The lock is another client's.
+    set(&mut connection, b"another");
+    assert_eq!(send(&mut connection, &release).unwrap(), Value::Int(0));
+    set(&mut connection, holder.as_bytes());
+    assert_eq!(send(&mut connection, &release).unwrap(), Value::Int(2));
+    // So that there is a message to wait for if there was no call.
+    let end = format!("{MAILBOX_PREFIX}{second}");
+    redis::cmd("PUBLISH")
+        .arg(end)
+        .arg("end")
+        .exec(&mut connection)
+        .unwrap();
+    let heard = [(); 2].map(|()| {
+        let message = messages.get_message().unwrap();
+        let payload: String = message.get_payload().unwrap();
+        (message.get_channel_name().to_owned(), payload)
+    });
+    let wanted = [
+        (format!("{MAILBOX_PREFIX}{first}"), format!("1{KEY}")),
+        (format!("{MAILBOX_PREFIX}{second}"), "end".to_owned()),
+    ];
+    assert_eq!(heard, wanted);
+}
+
+#[test]
+fn the_short_release_deletes_the_key_whatever_is_wrong_with_the_line() {
+    let server = Server::start();
+    let user = ["ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all"];
+    assert_eq!(server.query::<String>(&user).unwrap(), "OK");
+    let mut poor = connect(&server);
+    let login = ["AUTH", "poor", "secret"].map(|word| word.as_bytes().to_vec());
+    send(&mut poor, &login).unwrap();
+    let holder = Token::from_bytes([1; Token::LEN]);
+    let release = Command::release(KEY.as_bytes(), &holder).with_place(Some(Place::outside(125)));
+    let release = words_of(&release, ScriptCall::ShortText);
+    let queue = format!("{QUEUE_KEY_PREFIX}{KEY}");
+    let waits: &[&[&str]] = &[
+        // A key of another program.
+        &["SET", &queue, "x"],
+        // The user may not publish.
+        &["ZADD", &queue, "1", "0101010101010101"],
+        &["ACL", "SETUSER", "poor", "-zrange"],
+    ];
+    for (setup, answer) in waits.iter().zip([1, 2, 1]) {
+        server.query::<()>(&["FLUSHALL"]).unwrap();
+        let _done: Value = server.query(setup).unwrap();
+        let mut set = redis::cmd("SET");
+        set.arg(KEY).arg(holder.as_bytes()).exec(&mut poor).unwrap();
+        let released = send(&mut poor, &release).unwrap();
+        assert_eq!(released, Value::Int(answer), "{setup:?}");
+        assert_eq!(server.query::<u8>(&["EXISTS", KEY]).unwrap(), 0);
     }
 }
 

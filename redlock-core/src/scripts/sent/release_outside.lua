@@ -1,0 +1,1 @@
+local a=0 if redis.call('get',KEYS[1])==ARGV[1]then a=redis.call('del',KEYS[1])for _,client in ipairs(redis.pcall('zrange',KEYS[2],0,99))do a=2 if redis.pcall('publish','redlock:mail:'..client,'1'..KEYS[1])~=0 then break end end end return a
