@@ -17,6 +17,7 @@ mod login;
 mod mail;
 mod metered;
 mod observer;
+mod of_process;
 mod printable;
 #[cfg(feature = "probe")]
 mod probe;
@@ -59,6 +60,7 @@ pub(crate) use observer::NodeObserver;
 pub(crate) use observer::Presence;
 #[cfg(feature = "metrics")]
 pub(crate) use observer::{NODE_FAILURES, NODE_UP};
+use of_process::is_fork_of;
 pub use printable::printable;
 #[cfg(feature = "init")]
 pub(crate) use printable::without_arguments;
@@ -119,6 +121,8 @@ struct Owner {
     mail: Arc<Mail>,
     round_trip: Arc<RoundTrip>,
     denied: Denied,
+    /// The process of the actor.
+    process: u32,
 }
 
 impl RedisNode {
@@ -156,6 +160,7 @@ impl RedisNode {
                 mail: Arc::clone(&mail),
                 round_trip: Arc::clone(&round_trip),
                 denied: Denied::default(),
+                process: std::process::id(),
             }),
             node_timeout,
             last: None,
@@ -520,7 +525,9 @@ impl Transport for RedisNode {
 
     fn explain_timeout(&self, after: Duration) -> Option<TransportError> {
         let queue = &self.owner.queue;
-        if self.has_sent() {
+        if is_fork_of(self.owner.process) {
+            Some(TransportError::Forked)
+        } else if self.has_sent() {
             self.too_far()
         } else if queue.is_connecting() {
             Some(TransportError::NotConnected(after))

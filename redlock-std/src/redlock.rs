@@ -128,6 +128,16 @@ impl Redlock {
     /// When the last clone and the last guard are dropped, the background tasks send the queued releases, and end. If a
     /// node cannot be reached, its task retries for at most 30 seconds.
     ///
+    /// # Fork
+    ///
+    /// The connections are those of the process that has called `connect`. In a process that is forked off, every call fails after its
+    /// node timeouts with [`TransportError::Forked`](crate::TransportError::Forked), or blocks for ever if another thread has used the
+    /// handle at the moment of the fork; and a guard that is dropped there sends nothing. Connect after the fork, on a new runtime:
+    /// tokio has no support for one that was forked. If it runs there, it takes events of the process from which it comes, whose calls
+    /// may time out then. A process that the fork replaces by another program (`std::process::Command`) is not concerned.
+    ///
+    /// # Shutdown of the runtime
+    ///
     /// When the runtime shuts down, the tasks end at once, and the keys whose releases were not sent expire. From then
     /// on every call of a remaining clone that asks the nodes fails with
     /// [`TransportError::RuntimeGone`](crate::TransportError::RuntimeGone): an `acquire` when its wait is over, any

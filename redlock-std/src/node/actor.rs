@@ -23,6 +23,7 @@ use super::driver::Driver;
 use super::error::{Failure, TransportError, in_words};
 use super::link::{Connected, Link, NotConnected, node_info};
 use super::mail::{Mail, Subscriber};
+use super::of_process::OfProcess;
 use super::queue::{Bundle, Queue, left_out_after};
 use super::round_trip::RoundTrip;
 use crate::clock::SystemClock;
@@ -75,16 +76,18 @@ impl Actor {
 
     /// Runs until the last handle of the node is dropped, and after that until all commands are sent, for at most 30
     /// seconds.
-    pub(crate) async fn run(mut self) {
-        // On a task of its own: messages must not delay the commands of the lock.
-        if let Some(subscriber) = self.subscriber.take() {
-            tokio::spawn(subscriber.run());
-        }
-        tokio::select! {
-            biased;
-            () = self.serve() => {}
-            () = self.queue.farewell() => {}
-        }
+    pub(crate) fn run(mut self) -> impl Future<Output = ()> + Send {
+        OfProcess::new(async move {
+            // On a task of its own: messages must not delay the commands of the lock.
+            if let Some(subscriber) = self.subscriber.take() {
+                tokio::spawn(OfProcess::new(subscriber.run()));
+            }
+            tokio::select! {
+                biased;
+                () = self.serve() => {}
+                () = self.queue.farewell() => {}
+            }
+        })
     }
 
     async fn serve(&self) {

@@ -46,6 +46,8 @@ pub enum TransportError {
     /// The tokio runtime on which the node was connected has shut down, so no task sends commands to the node.
     /// Connect again on a running one.
     RuntimeGone,
+    /// This process is a fork of the one that has connected, and has no connection of its own: connect in each process.
+    Forked,
     /// The command was not sent: the queue of the node is full, or the round ended while the command waited there, for example
     /// because the node has not answered the commands before it.
     Overloaded,
@@ -99,6 +101,9 @@ impl fmt::Display for TransportError {
             Self::Silent(since) => write!(f, "no answer for {} ms", since.as_millis()),
             Self::RuntimeGone => f.write_str(
                 "the tokio runtime of the connection has shut down; connect again on a running one",
+            ),
+            Self::Forked => f.write_str(
+                "this process is a fork of the one that has connected; connect in each process",
             ),
             Self::Overloaded => f.write_str(
                 "the command was not sent: too many others wait for the node, or it has not answered those before",

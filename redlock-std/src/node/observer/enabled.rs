@@ -183,6 +183,7 @@ const fn of_transport(error: &TransportError) -> &'static str {
         TransportError::Protocol(_) => "protocol",
         TransportError::Silent(_) => "silent",
         TransportError::RuntimeGone => "runtime_gone",
+        TransportError::Forked => "forked",
         TransportError::Overloaded => "overloaded",
         TransportError::ReleasesGivenUp(_) => "releases_given_up",
         TransportError::CannotCall(_) => "cannot_call",
