@@ -83,6 +83,13 @@ pub trait Transport {
         None
     }
 
+    /// Learns that no lock could be acquired, and that the node is the same process as another node of the lock: maybe not the one that
+    /// is meant. If the address of the node is a name, this may lead elsewhere by now. So a transport connects anew before one of its
+    /// next commands, unless it has connected only some seconds ago.
+    ///
+    /// The default does nothing.
+    fn doubt_address(&mut self) {}
+
     /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as `uncallable` if the
     /// node cannot call the client: the connection has not subscribed to the channel of the mailbox. `None` if the node can
     /// keep no line for this client, for example because its ACL user lacks a permission. If one
@@ -148,6 +155,10 @@ impl<T: Transport> Transport for &mut T {
 
     fn run_id(&self) -> Option<RunId> {
         T::run_id(self)
+    }
+
+    fn doubt_address(&mut self) {
+        T::doubt_address(self);
     }
 
     fn mailbox(&self) -> Option<Mailbox> {

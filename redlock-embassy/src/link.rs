@@ -49,6 +49,11 @@ pub(crate) struct Link<'a, S, const TX: usize, const RX: usize> {
     pub(crate) admission: Admission,
     /// What the node knows of the mailbox of this client. A reconnect does not reset it.
     pub(crate) mail: Mail,
+    /// The name of the node may lead elsewhere by now.
+    #[cfg(feature = "dns")]
+    is_address_in_doubt: bool,
+    #[cfg(feature = "dns")]
+    connected_at: Instant,
     // In microseconds: the arithmetic on `Duration` takes flash.
     connect_timeout_micros: u64,
     patience_micros: u64,
@@ -134,6 +139,10 @@ const PIECE: usize = 1_024;
 /// The limit for closing a connection.
 const CLOSE_MICROS: u64 = 1_000_000;
 
+/// An address is not doubted before the connection is so old: two names of one server would make a client connect again and again.
+#[cfg(feature = "dns")]
+const ADDRESS_MICROS: u64 = 10_000_000;
+
 /// The pause after the second failure in a row. It doubles with each further failure.
 const BACK_OFF_MICROS: u32 = 50_000;
 
@@ -167,6 +176,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             why: TransportError::Disconnected,
             admission: Admission::new(),
             mail: Mail::new(),
+            #[cfg(feature = "dns")]
+            is_address_in_doubt: false,
+            #[cfg(feature = "dns")]
+            connected_at: Instant::from_micros(0),
             connect_timeout_micros: 3_000_000,
             patience_micros: 5_000_000,
         }
@@ -249,6 +262,30 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "queue")]
     pub(crate) fn subscribe(&mut self, clock: &impl Clock) {
         self.log_in(Some(login::Step::SUBSCRIPTION), clock);
+    }
+
+    /// Records that what answers may be another node than the one that is meant.
+    #[cfg(feature = "dns")]
+    pub(crate) const fn doubt_address(&mut self) {
+        self.is_address_in_doubt = true;
+    }
+
+    /// Closes a connection whose address is in doubt, unless it is new. Call it between two commands.
+    #[cfg(feature = "dns")]
+    pub(crate) fn leave_doubted_address(&mut self, clock: &impl Clock) {
+        let now = clock.now();
+        let is_doubted = core::mem::take(&mut self.is_address_in_doubt);
+        if is_doubted && self.is_open() && now >= later(self.connected_at, ADDRESS_MICROS) {
+            warning!(
+                "{}: may be another node than the one that is meant, connects anew",
+                self.socket.name()
+            );
+            self.state = State::Closing {
+                until: later(now, CLOSE_MICROS),
+                again_at: now,
+            };
+            self.why = TransportError::Disconnected;
+        }
     }
 
     /// If there is no connection, when the next attempt may start.
@@ -509,6 +546,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                     self.pipeline = Pipeline::new();
                     self.is_unflushed = false;
                     self.is_new = true;
+                    #[cfg(feature = "dns")]
+                    {
+                        self.connected_at = clock.now();
+                    }
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
                 }

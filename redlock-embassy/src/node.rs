@@ -596,6 +596,8 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
         if self.leaves_stored() {
             self.missed = 0;
         }
+        #[cfg(feature = "dns")]
+        self.link.leave_doubted_address(&self.clock);
         let mut reloads = 0;
         let mut stage = Stage::CatchUp;
         loop {
@@ -607,7 +609,13 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Drain | Stage::Await => Goal::Answered,
                 Stage::Abort => Goal::Aborted,
                 Stage::Answered(Ok(reply)) => return Ok(reply),
-                Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
+                Stage::Answered(Err(denial)) => {
+                    #[cfg(feature = "dns")]
+                    if matches!(denial, Denial::Replica) {
+                        self.link.doubt_address();
+                    }
+                    return Err(self.error(Failure::Denied(denial)));
+                }
             };
             let reached = self.link.reach(goal, &self.clock).await;
             stage = match self.after(stage, reached, command, &mut reloads) {
@@ -619,6 +627,11 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
 
     fn run_id(&self) -> Option<RunId> {
         self.link.admission.run_id()
+    }
+
+    #[cfg(feature = "dns")]
+    fn doubt_address(&mut self) {
+        self.link.doubt_address();
     }
 
     fn mailbox(&self) -> Option<Mailbox> {

@@ -207,6 +207,15 @@ impl Transport for Member {
         }
     }
 
+    fn doubt_address(&mut self) {
+        match self {
+            Self::Redis(node) => node.doubt_address(),
+            // It has no address.
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
     fn mailbox(&self) -> Option<Mailbox> {
         match self {
             Self::Redis(node) => node.mailbox(),

@@ -514,6 +514,10 @@ impl Transport for RedisNode {
         self.owner.queue.run_id()
     }
 
+    fn doubt_address(&mut self) {
+        self.owner.queue.doubt_address();
+    }
+
     fn mailbox(&self) -> Option<Mailbox> {
         let Owner { queue, mail, .. } = &*self.owner;
         self.line.mailbox(mail, queue.run_id())

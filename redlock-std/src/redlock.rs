@@ -118,7 +118,8 @@ impl Redlock {
     /// waited for a minute.
     ///
     /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last
-    /// answer may be out of date. A replica has no vote, and a server that is named twice has one. A node that has
+    /// answer may be out of date. A replica has no vote, and a server that is named twice has one. The name of such a node may lead
+    /// elsewhere by now: while that costs the lock, the client connects to it anew every ten seconds. A node that has
     /// restarted may have lost keys, and has no vote yet: see [`Options::restart_guard`]. If the scripts on the server
     /// may not call INFO or TIME, the node has no vote, unless the restart guard is off. A proxy that hides its
     /// reconnects to the server behind it hides restarts too.

@@ -18,6 +18,7 @@ use crate::Server;
 pub struct Proxy {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
+    port: watch::Sender<u16>,
 }
 
 impl Proxy {
@@ -30,10 +31,11 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (is_open, open) = watch::channel(true);
-        let port = server.port();
+        let (port, server_port) = watch::channel(server.port());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let mut open = open.clone();
+                let port = *server_port.borrow();
                 tokio::spawn(async move {
                     if !*open.borrow() {
                         return;
@@ -46,13 +48,22 @@ impl Proxy {
                 });
             }
         });
-        Self { address, is_open }
+        Self {
+            address,
+            is_open,
+            port,
+        }
     }
 
     /// Where a client connects to.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// Leads new connections to `server`, as a name does whose address changes.
+    pub fn lead_to(&self, server: &Server) {
+        self.port.send_replace(server.port());
     }
 
     /// Breaks the connections, and those that are made until it is mended.

@@ -9,7 +9,7 @@ use crate::observer::Observer;
 use crate::race::Ballot;
 use crate::redlock::Redlock;
 use crate::report::Outcome;
-use crate::round::NodeSet;
+use crate::round::{NodeSet, Verdict};
 use crate::time::Clock;
 use crate::transport::{NodeErrorOf, Transport};
 
@@ -33,22 +33,29 @@ where
     }
 
     /// Records an error for each node whose vote did not count, or was not waited for, because another name of its process has
-    /// voted.
-    pub(super) fn record_duplicates(&self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
+    /// voted. If the round was lost for lack of votes, tells both nodes.
+    pub(super) fn record_duplicates(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
-        for (node, transport) in self.nodes.iter().enumerate() {
-            let Some(transport) = transport else {
+        for node in 0..MAX {
+            let Some(Some(transport)) = self.nodes.get(node) else {
                 continue;
             };
             let other = other_like(node, &run_ids);
             let is_unanswered = |node| ballot.report.is_unanswered(node);
             let is_spared = is_unanswered(node) && other.is_some_and(|it| !is_unanswered(it));
             if ballot.uncounted.contains(node) || is_spared {
-                let other = other.and_then(|other| self.nodes.get(other)?.as_ref());
-                let outcome = other.map_or(Outcome::Unanswered, |other| {
+                let its_other = other.and_then(|other| self.nodes.get(other)?.as_ref());
+                let outcome = its_other.map_or(Outcome::Unanswered, |other| {
                     Outcome::failed(transport, Failure::DuplicateOf(other.name()))
                 });
                 ballot.report.record(node, outcome);
+                if ballot.verdict == Verdict::Unreachable {
+                    for doubted in [Some(node), other].into_iter().flatten() {
+                        if let Some(Some(transport)) = self.nodes.get_mut(doubted) {
+                            transport.doubt_address();
+                        }
+                    }
+                }
             }
         }
     }

@@ -525,3 +525,67 @@ fn a_name_that_is_an_address_needs_no_name_server() {
     assert_eq!(wins(&mut lan, &mut lock, 2), 2);
     assert_eq!(lan.name_server.asked(), 0);
 }
+
+/// A lock over three servers on hosts of their own, by name.
+fn lock_of_hosts(lan: &mut Lan) -> LanLock<3> {
+    let nodes = lan.resolve::<3>().each_ref().map(|name| {
+        let [receive, send] = [128, 1_024].map(|len| vec![0; len].leak());
+        let socket = NetSocket::named(lan.stack, name, 6379, receive, send);
+        TcpNode::new(socket, EmbassyClock)
+    });
+    Redlock::new(nodes, EmbassyClock, SeededEntropy::new(1), options()).unwrap()
+}
+
+/// Has the name server lead the names of the three nodes to these hosts.
+fn lead(lan: &Lan, hosts: [Ipv4Address; 3]) {
+    lan.name_server.answer_by(move |name, question| {
+        let number = ["redis-0.lan", "redis-1.lan", "redis-2.lan"]
+            .iter()
+            .position(|known| *known == name);
+        Some(reply(question, &[hosts[number.unwrap()]]))
+    });
+}
+
+/// Fewer seconds than the device needs to find the names again, and to wait for a new node that restarted or was a replica.
+const FOUND_AGAIN: usize = 2 * 30;
+
+#[test]
+fn names_that_led_to_one_server_for_a_while_are_asked_for_again() {
+    for first in [
+        [neighbor(1), neighbor(1), neighbor(1)],
+        // The other one is down.
+        [neighbor(1), neighbor(1), NOBODY],
+    ] {
+        let (servers, mut lan) = lan_of_hosts::<3>();
+        let mut lock = lock_of_hosts(&mut lan);
+        lead(&lan, first);
+        assert_eq!(wins(&mut lan, &mut lock, 4), 0);
+        let told = error(&mut lan, &mut lock);
+        assert!(told.contains("the same server as"), "{told}");
+        lead(&lan, [neighbor(0), neighbor(1), first[2]]);
+        assert!(wins(&mut lan, &mut lock, FOUND_AGAIN) > 0);
+        assert_eq!(wins(&mut lan, &mut lock, 20), 20);
+        let connections = servers[1].connections();
+        // Two names of one server that stay so cost a connection only every ten seconds.
+        assert!(connections <= 8, "{connections}");
+    }
+}
+
+#[test]
+fn a_name_that_led_to_a_replica_is_asked_for_again() {
+    let (servers, mut lan) = lan_of_hosts::<3>();
+    let mut lock = lock_of_hosts(&mut lan);
+    let replica = Who {
+        is_master: false,
+        run_id: 9,
+        ..Who::MASTER
+    };
+    servers[2].introduce(replica);
+    lead(&lan, [neighbor(2), neighbor(1), NOBODY]);
+    assert_eq!(wins(&mut lan, &mut lock, 4), 0);
+    let told = error(&mut lan, &mut lock);
+    assert!(told.contains("replica"), "{told}");
+    lead(&lan, [neighbor(0), neighbor(1), NOBODY]);
+    assert!(wins(&mut lan, &mut lock, FOUND_AGAIN) > 0);
+    assert_eq!(wins(&mut lan, &mut lock, 20), 20);
+}

@@ -223,6 +223,7 @@ struct Session<'a> {
     mail: &'a Mail,
     round_trip: &'a RoundTrip,
     link: Link,
+    began_at: Instant,
     in_flight: VecDeque<Batch>,
     is_left_out: bool,
     alarm: Pin<Box<Sleep>>,
@@ -270,6 +271,9 @@ const MAX_BATCH: usize = 128;
 /// The largest number of unanswered writes. Further commands wait in the queue, which is bounded.
 const MAX_IN_FLIGHT: usize = 16;
 
+/// An address is not doubted before the connection is so old: two names of one server would make a client connect again and again.
+const MIN_LIFE_IN_DOUBT: Duration = Duration::from_secs(10);
+
 /// How many times the session sends and receives before it yields to other tasks.
 const MAX_TURNS: u32 = 32;
 
@@ -280,6 +284,7 @@ impl<'a> Session<'a> {
             mail: &actor.mail,
             round_trip: &actor.round_trip,
             link,
+            began_at: Instant::now(),
             in_flight: VecDeque::new(),
             is_left_out: false,
             alarm: Box::pin(sleep(Duration::ZERO)),
@@ -302,6 +307,12 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if self.in_flight.is_empty()
+            && self.queue.take_doubt()
+            && self.began_at.elapsed() >= MIN_LIFE_IN_DOUBT
+        {
+            return Poll::Ready(End::Broken(TransportError::Disconnected));
+        }
         for turn in 1.. {
             let has_sent = self.send(context);
             if has_sent && self.in_flight.len() > 1 {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(crate) struct Queue {
     /// Outlives the connections, so that another process behind the same address is noticed. Read for every round
     /// and written on every connect.
     admission: RwLock<Admission>,
+    /// The name of the node may lead elsewhere by now.
+    is_address_in_doubt: AtomicBool,
     /// Notified when the last handle is dropped.
     closed: Notify,
     presence: Presence,
@@ -142,6 +145,7 @@ impl Queue {
                 pruned_at: None,
             }),
             admission: RwLock::new(Admission::new()),
+            is_address_in_doubt: AtomicBool::new(false),
             closed: Notify::new(),
         }
     }
@@ -262,6 +266,10 @@ impl Queue {
 
     /// Records the identity of the node, which was asked for it at `asked_at`. `None` if the node does not tell it.
     pub(crate) fn record(&self, node_info: Option<NodeInfo>, asked_at: redlock_core::Instant) {
+        // After a failover, the name may lead to the new master.
+        if node_info.is_some_and(|node_info| !node_info.is_master) {
+            self.is_address_in_doubt.store(true, Ordering::Relaxed);
+        }
         let mut admission = self.admission_mut();
         let end_of_tick = SystemClock.now().saturating_add(SystemClock.resolution());
         // Not when the question was sent: by then, another one may be under way.
@@ -272,6 +280,19 @@ impl Queue {
     /// Records that the node answered like a replica: it is asked for its identity again before its next vote.
     pub(crate) fn doubt(&self) {
         self.admission_mut().doubt();
+    }
+
+    /// Records that what answers may be another node than the one that is meant.
+    pub(crate) fn doubt_address(&self) {
+        self.is_address_in_doubt.store(true, Ordering::Relaxed);
+        let actor = self.lock().actor.take();
+        actor.inspect(Waker::wake_by_ref);
+    }
+
+    /// Whether the address was doubted since the last call.
+    pub(crate) fn take_doubt(&self) -> bool {
+        let doubted = &self.is_address_in_doubt;
+        doubted.load(Ordering::Relaxed) && doubted.swap(false, Ordering::Relaxed)
     }
 
     /// The server process, if it is known.

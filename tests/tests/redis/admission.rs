@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_std::{AcquireError, Fencing, InitError, Options, Redlock};
-use redlock_tests::{Server, Servers, eventually};
+use redlock_tests::{Proxy, Server, Servers, eventually};
 
 use crate::setup::{connected, let_evict, patient};
 
@@ -153,6 +153,43 @@ async fn a_server_with_two_names_has_one_vote_in_the_status_too() {
     assert_eq!(votes.collect::<Vec<_>>(), [true, true, false]);
     let twin = redlock.status().pop().unwrap().to_string();
     assert!(twin.contains("the same server as"), "{twin}");
+}
+
+/// As after a failover, or when the address of a server was given to another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_leads_elsewhere_is_followed_if_the_server_behind_it_is_a_replica_or_another_node()
+ {
+    for is_replica in [false, true] {
+        let servers = Servers::start(3);
+        servers.iter().for_each(|server| server.vouch(SHORT_FLEET));
+        if is_replica {
+            let master = servers[0].port().to_string();
+            let follow = ["REPLICAOF", "127.0.0.1", &master];
+            assert_eq!(servers[2].query::<String>(&follow).unwrap(), "OK");
+        }
+        let wrong = &servers[if is_replica { 2 } else { 1 }];
+        let name = Proxy::start(wrong, Duration::ZERO).await;
+        let nobody = "redis://127.0.0.1:1".to_owned();
+        let urls = [name.url(), servers[1].url(), nobody];
+        let redlock = Redlock::connect(urls, patient(TTL).wait(LIMIT * 2)).unwrap();
+        let words = if is_replica {
+            "replica"
+        } else {
+            "the same server as"
+        };
+        eventually("it is told", LIMIT, || {
+            let mut status = redlock.status().into_iter();
+            status.any(|node| node.to_string().contains(words))
+        })
+        .await;
+        let error = redlock.try_acquire("dock-7").await.unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        name.lead_to(&servers[0]);
+        // The connection to the wrong one stays open.
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        assert!(servers[0].query::<bool>(&["EXISTS", "dock-7"]).unwrap());
+        guard.release().await;
+    }
 }
 
 /// A clock that falls below the time of the write may not make the node forget a quarantine that was over by then.
