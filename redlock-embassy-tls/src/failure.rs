@@ -20,7 +20,8 @@ pub enum TlsFailure {
     /// the device. A server that wants a certificate says so only after the device has sent its first command, and closes the
     /// connection. If TCP loses the alert, as it may when a connection is reset, this is [`Connection`](Self::Connection) instead.
     Rejected,
-    /// A record of the server is longer than the read buffer, or a message of ours than the write buffer.
+    /// A record of the server is longer than the read buffer, or a message of ours than the write buffer, or than the records that fit
+    /// into the read buffer.
     TooLong,
     /// The certificate is not signed by the CA, or the chain to it is too long.
     UnknownIssuer,
@@ -72,9 +73,11 @@ impl TlsFailure {
             TlsError::IoError | TlsError::ConnectionClosed => Self::Ended,
             // The second is an alert after the handshake.
             TlsError::HandshakeAborted(..) | TlsError::InternalError => Self::Rejected,
-            TlsError::InsufficientSpace | TlsError::OutOfMemory | TlsError::EncodeError => {
-                Self::TooLong
-            }
+            // The last is a record of ours whose seal does not fit.
+            TlsError::InsufficientSpace
+            | TlsError::OutOfMemory
+            | TlsError::EncodeError
+            | TlsError::InvalidApplicationData => Self::TooLong,
             TlsError::InvalidSignature => Self::NotProven,
             _ => Self::NotTls,
         }

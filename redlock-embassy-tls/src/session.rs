@@ -35,7 +35,8 @@ impl<const N: usize> TlsLine<N> {
     /// Returns the node's side of the line, and the side of the task that runs the session.
     ///
     /// The certificates that the server shows must fit into `read_buffer`, and the first message of the handshake into
-    /// `write_buffer`, and the certificate of the device, if it has one: [`READ_BUFFER`] and [`WRITE_BUFFER`] are enough for most.
+    /// `write_buffer`, and the certificate of the device, if it has one: [`READ_BUFFER`] and [`WRITE_BUFFER`] are enough for most. The
+    /// length of `read_buffer` limits the records of both sides, so a certificate of the device must fit into it too.
     pub fn split<'a, S: Connect, E: Entropy>(
         &'a mut self,
         socket: S,
@@ -116,8 +117,12 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         if self.write_buffer.len() <= TLS_RECORD_OVERHEAD {
             return Err(TlsFailure::TooLong);
         }
+        // The length that was agreed on holds for our records too.
+        let writing_max = usize::from(RECORD_HEADER + content_max + SEAL);
+        let writing = writing_max.min(self.write_buffer.len());
+        let write_buffer = self.write_buffer.get_mut(..writing).unwrap_or_default();
         let records = Records::new(&mut self.socket, place);
-        let mut tls = TlsConnection::new(records, self.read_buffer, self.write_buffer);
+        let mut tls = TlsConnection::new(records, self.read_buffer, write_buffer);
         let mut provider = Provider::new(&self.options, &mut self.entropy);
         let opened = tls.open(TlsContext::new(&config, &mut provider)).await;
         provider.conclude(opened).map_err(|failure| {
@@ -182,6 +187,9 @@ const fn record_length(len: usize) -> (Option<MaxFragmentLength>, u16) {
         _ => (Some(MaxFragmentLength::Bits9), 512),
     }
 }
+
+/// What comes before the content of a record.
+const RECORD_HEADER: u16 = 5;
 
 /// By how many bytes an encrypted record is longer than its content: its type, and what authenticates it.
 const SEAL: u16 = 1 + 16;

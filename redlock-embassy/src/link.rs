@@ -623,6 +623,12 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg_attr(feature = "queue", inline(never))]
     fn received(&mut self, count: usize, clock: &impl Clock) -> Result<(), TransportError> {
         if count == 0 {
+            // A full server answers the first command with an error, and closes the connection.
+            #[cfg(feature = "client-name")]
+            if let (State::LoggingIn { .. }, Some(error)) = (self.state, self.pipeline.tolerated())
+            {
+                return Err(TransportError::Rejected(error));
+            }
             return Err(TransportError::Disconnected);
         }
         let outstanding = self.pipeline.outstanding();

@@ -8,6 +8,8 @@ use redlock_core::transport::Argument;
 use crate::mail::Mail;
 #[cfg(not(feature = "queue"))]
 use crate::resp::Decoder;
+#[cfg(feature = "client-name")]
+use crate::resp::Rejection;
 use crate::resp::{self, Malformed, Value};
 #[cfg(feature = "queue")]
 use crate::resp3::{Decoder, Event};
@@ -36,6 +38,9 @@ pub struct Pipeline<const TX: usize, const RX: usize> {
     /// Whether the last command but one may be answered with an error.
     #[cfg(feature = "client-name")]
     tolerates_error: bool,
+    /// The error that was tolerated last, if nothing has been answered since.
+    #[cfg(feature = "client-name")]
+    tolerated: Option<Rejection>,
     reply: Option<Value>,
 }
 
@@ -72,6 +77,8 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             has_refusal: false,
             #[cfg(feature = "client-name")]
             tolerates_error: false,
+            #[cfg(feature = "client-name")]
+            tolerated: None,
             reply: None,
         }
     }
@@ -180,7 +187,14 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             self.outstanding = self.outstanding.checked_sub(1).ok_or(Malformed)?;
             mail.replied();
             #[cfg(feature = "client-name")]
+            {
+                self.tolerated = None;
+            }
+            #[cfg(feature = "client-name")]
             if self.outstanding == 1 && core::mem::take(&mut self.tolerates_error) {
+                if let Value::Error(error) = value {
+                    self.tolerated = Some(error);
+                }
                 continue;
             }
             self.has_error_reply |= matches!(value, Value::Error(_));
@@ -206,6 +220,13 @@ impl<const TX: usize, const RX: usize> Pipeline<TX, RX> {
             }
         }
         Ok(())
+    }
+
+    /// The error that was tolerated, if it is the last reply so far.
+    #[cfg(feature = "client-name")]
+    #[must_use]
+    pub const fn tolerated(&self) -> Option<Rejection> {
+        self.tolerated
     }
 
     /// Returns the reply to the last queued command. `None` if it has not arrived.

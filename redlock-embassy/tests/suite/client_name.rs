@@ -122,3 +122,15 @@ fn the_longest_name_is_sent_through_a_small_send_buffer() {
     assert!(world.run(node.connect()).is_ok());
     assert_eq!(server.heard_all(), ["CLIENT SETNAME n", "NODE_INFO"]);
 }
+
+/// It answers the first command, and closes the connection.
+#[cfg(feature = "queue")]
+#[test]
+fn the_error_of_a_server_that_lets_nobody_in_is_told_although_it_is_the_answer_to_the_name() {
+    let (world, server) = start();
+    let mut node = named(server.node());
+    server.answer_with("-ERR max number of clients reached\r\n");
+    server.close_on("EVAL");
+    let error = world.run(node.connect()).unwrap_err().to_string();
+    assert!(error.contains("ERR max number of clients"), "{error}");
+}

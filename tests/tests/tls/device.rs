@@ -498,6 +498,58 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_of_the_device() {
     }
 }
 
+/// The length of the read buffer limits the records of both sides.
+#[tokio::test]
+async fn a_certificate_of_the_device_that_is_longer_than_either_buffer_is_told() {
+    let ca = Authority::new("ca");
+    let (certificate, key) = ca.sign(|_| ());
+    let server = TlsServer::with(
+        &certificate,
+        &key,
+        &["tls-auth-clients", "yes", "tls-ca-cert-file", &ca.file()],
+    );
+    let wire = Wire::to(&server);
+    let device = KeyPair::generate().unwrap();
+    let number = scalar(&device);
+    for (reading, writing, cert_max) in [
+        (READ_BUFFER, 8_192, 2_048 - IN_ITS_RECORD),
+        (4_352, 1_024, 1_024 - IN_ITS_RECORD - AROUND_A_RECORD),
+        (4_352, 8_192, 4_096 - IN_ITS_RECORD),
+    ] {
+        let mut has = [false, false];
+        for len in (cert_max - 400..cert_max - 340).step_by(3) {
+            let mut shown = CertificateParams::new(["device-7".to_owned()]).unwrap();
+            let name = DnType::OrganizationName;
+            shown.distinguished_name.push(name, "x".repeat(len));
+            let shown = shown.signed_by(&device, &ca.0).unwrap();
+            let fits = shown.der().len() <= cert_max;
+            has[usize::from(fits)] = true;
+            let options = TlsOptions::new(ca.der(), NAME).unwrap();
+            let options = options.client_certificate(shown.der(), &number).unwrap();
+            let buffers = Buffers {
+                reading,
+                writing,
+                ..Buffers::default()
+            };
+            with_session(&wire, options, buffers, async |mut stream| {
+                let connected = stream.connect().await;
+                let failure = (!fits).then_some(TlsFailure::TooLong);
+                let len = shown.der().len();
+                assert_eq!(stream.failure(), failure, "{reading}, {writing}, {len}");
+                assert_eq!(connected.is_ok(), fits, "{connected:?}");
+            })
+            .await;
+        }
+        assert_eq!(has, [true, true], "{cert_max}");
+    }
+}
+
+/// What is in the record of a certificate beside it: the header of the message, and the lengths of lists.
+const IN_ITS_RECORD: usize = 4 + 1 + 3 + 3 + 2;
+
+/// The header of a record, its type, and what authenticates it.
+const AROUND_A_RECORD: usize = 5 + 1 + 16;
+
 #[tokio::test]
 async fn a_server_without_tls_1_3_is_an_error() {
     let ca = Authority::new("ca");
