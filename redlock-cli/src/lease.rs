@@ -78,7 +78,7 @@ struct Adopted {
 
 #[derive(Debug, clap::Args)]
 struct Output {
-    /// Print what happens on stderr, one JSON object per line
+    /// Print what happens on stderr, one JSON object per line. What is wrong with an argument, a file or a URL is a text
     #[arg(long)]
     json: bool,
 

@@ -30,7 +30,7 @@ pub enum OptionsError {
 text! {
     impl [] for OptionsError [] {
         Self::TtlTooShort => "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one";
-        Self::TtlTooLong => "the TTL is too long: at most 4294967295 ms, about 49 days";
+        Self::TtlTooLong => "the time is too long: at most 4294967295 ms, about 49 days";
         Self::NodeTimeout =>
             "the node timeout must be longer than zero and shorter than the validity \
              (the TTL minus clock drift and 2 ms)";

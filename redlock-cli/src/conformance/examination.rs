@@ -104,6 +104,12 @@ impl Examination {
         needed_for: &'static [Kind],
         found: Result<String, String>,
     ) -> Result<(), String> {
+        // What it says then is nothing about what it can serve.
+        let is_silent = trials.connection.was_late().then_some("no answer in time");
+        let why = found.as_ref().err().map(String::as_str);
+        if let Some(why) = why.filter(|why| is_of_now(why)).or(is_silent) {
+            return Err(format!("{name}: {why}"));
+        }
         let has_failed = found.is_err();
         self.capabilities
             .push(Capability::new(name, needed_for, found));
@@ -128,6 +134,12 @@ impl Examination {
         let missing = needed.filter(|capability| !capability.is_there());
         missing.map(|capability| capability.name)
     }
+}
+
+/// Whether an error tells only that the server cannot answer now.
+fn is_of_now(error: &str) -> bool {
+    let mut words = error.split(|letter: char| !letter.is_ascii_uppercase());
+    words.any(|word| ["BUSY", "LOADING", "MASTERDOWN"].contains(&word))
 }
 
 /// `None` if the user may not ask.

@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep_env: bool,
 
-    /// Print what happens on stderr, one JSON object per line
+    /// Print what happens on stderr, one JSON object per line. What is wrong with an argument, a file or a URL is a text
     #[arg(long)]
     json: bool,
 

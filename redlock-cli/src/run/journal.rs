@@ -19,6 +19,8 @@ use crate::json;
 pub(crate) struct Journal {
     form: Form,
     key: KeyName,
+    /// The bytes of the key, in hexadecimal.
+    key_hex: String,
     /// Whether a person reads it now, and may wonder why nothing happens.
     is_terminal: bool,
     /// The width of the terminal.
@@ -80,6 +82,7 @@ impl Journal {
         Ok(Self {
             form,
             key: KeyName::new(key),
+            key_hex: json::hex(key),
             is_terminal: false,
             columns: None,
             lines,
@@ -94,6 +97,7 @@ impl Journal {
                 let mut line = serde_json::json!({
                     "time": timestamp(SystemTime::now()),
                     "key": self.key.to_string(),
+                    "key_hex": self.key_hex,
                     "event": event.name(),
                     "message": event.to_string(),
                 });

@@ -215,6 +215,26 @@ fn a_server_that_cannot_be_reached_is_not_examined_and_the_text_says_so() {
     );
 }
 
+#[test]
+fn a_server_that_cannot_answer_for_a_while_is_not_examined_to_the_end() {
+    let paused = Server::start();
+    let pause = ["CLIENT", "PAUSE", "60000", "WRITE"];
+    assert_eq!(paused.query::<String>(&pause).unwrap(), "OK");
+    let loading = Impostor::answering(
+        "EVAL",
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+    );
+    for (url, why) in [(paused.url(), "no answer"), (loading.url(), "LOADING")] {
+        let (code, node) = examined(&url, &[]);
+        assert_eq!(code, Some(69), "{node:#}");
+        let error = node["error"].as_str().unwrap();
+        assert!(error.contains(why), "{node:#}");
+        assert!(!node.to_string().contains("may not call"), "{node:#}");
+        let text = conformance(&url, &[]).stdout;
+        assert!(text.contains("not examined to the end: "), "{text}");
+    }
+}
+
 /// The exit code, and what the document says about the server.
 fn examined(url: &str, options: &[&str]) -> (Option<i32>, Value) {
     let ended = conformance(url, &[options, &["--json"]].concat());

@@ -84,11 +84,11 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--ttl=60d", "key", "--", "true"],
-            "--ttl: the TTL is too long",
+            "--ttl: the time is too long",
         ),
         (
             &["run", NODE, "--max-ttl=60d", "key", "--", "true"],
-            "--max-ttl: the TTL is too long",
+            "--max-ttl: the time is too long",
         ),
         (
             &[
@@ -100,7 +100,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
                 "--",
                 "true",
             ],
-            "--max-ttl: the TTL is too long",
+            "--max-ttl: the time is too long",
         ),
         (
             &["run", NODE, "--node-timeout=30s", "key", "--", "true"],
@@ -212,7 +212,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["doctor", NODE, "--max-ttl=60d"],
-            "--max-ttl: the TTL is too long",
+            "--max-ttl: the time is too long",
         ),
         (&["doctor", NODE, "--seconds=0"], "0 is not in 1..=3600"),
         (&["doctor", "--node=http://host"], "no scheme of a node"),
@@ -224,7 +224,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["inspect", NODE, "--max-ttl=60d", "key"],
-            "--max-ttl: the TTL is too long",
+            "--max-ttl: the time is too long",
         ),
         (
             &["inspect", NODE, "redlock:guard"],

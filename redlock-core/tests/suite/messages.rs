@@ -240,7 +240,7 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &OptionsError::TtlTooLong,
-        "the TTL is too long: at most 4294967295 ms, about 49 days",
+        "the time is too long: at most 4294967295 ms, about 49 days",
     );
     says(
         &OptionsError::NodeTimeout,

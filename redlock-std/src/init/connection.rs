@@ -64,6 +64,7 @@ impl Node {
             Ok(Ok(probe)) => Ok(Connection {
                 probe,
                 patience: self.patience,
+                was_late: false,
             }),
             Ok(Err(error)) => Err(reason(&error)),
             Err(_elapsed) => Err(format!(
@@ -126,6 +127,7 @@ impl fmt::Debug for Mailbox {
 pub struct Connection {
     probe: Probe,
     patience: Duration,
+    was_late: bool,
 }
 
 impl Connection {
@@ -133,11 +135,19 @@ impl Connection {
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, String> {
         match timeout(self.patience, self.probe.ask(commands)).await {
             Ok(replies) => replies.map_err(|error| reason(&error)),
-            Err(_elapsed) => Err(format!(
-                "no answer within {}",
-                duration::in_words(self.patience)
-            )),
+            Err(_elapsed) => {
+                self.was_late = true;
+                Err(format!(
+                    "no answer within {}",
+                    duration::in_words(self.patience)
+                ))
+            }
         }
+    }
+
+    /// Whether the node has not answered in time.
+    pub const fn was_late(&self) -> bool {
+        self.was_late
     }
 }
 

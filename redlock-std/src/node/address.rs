@@ -126,8 +126,8 @@ struct Parts {
 }
 
 impl Parts {
-    fn read(url: &str) -> Result<Self, ConnectError> {
-        let scheme = scheme(url).ok_or_else(|| {
+    fn read(given: &str) -> Result<Self, ConnectError> {
+        let scheme = scheme(given).ok_or_else(|| {
             bad(
                 "",
                 "it has no scheme of a node: write redis://HOST:PORT (in a list, write %2C for a comma in a password)",
@@ -135,12 +135,22 @@ impl Parts {
         })?;
         let start = format!("{scheme}://..");
         let is_tls = matches!(scheme, "rediss" | "valkeys");
-        let mut url = parse_redis_url(url).ok_or_else(|| {
+        let mut url = parse_redis_url(given).ok_or_else(|| {
             let reason = format!(
                 "host and port are missing or cannot be read: write {scheme}://HOST:PORT{ENCODE}"
             );
             bad(&start, &reason)
         })?;
+        // The parser would leave them out. A file may end with a new line.
+        if given
+            .trim()
+            .contains(|letter: char| letter.is_ascii_control())
+        {
+            return Err(bad(
+                &start,
+                "it contains a control character, such as a tab or a null byte",
+            ));
+        }
         if is_tls && url.fragment() == Some("insecure") {
             return Err(bad(
                 &start,
@@ -338,6 +348,20 @@ mod tests {
             let debug = format!("{address:?}");
             assert!(!debug.contains("secret"), "{debug}");
         }
+    }
+
+    #[test]
+    fn a_control_character_in_a_url_is_refused_but_for_the_end_of_its_line() {
+        for url in [
+            "redis://ho\tst:7000",
+            "redis://host:7000\0",
+            "redis://host:\n7000",
+        ] {
+            let error = Address::parse(url).unwrap_err().to_string();
+            assert!(error.contains("a control character"), "{error}");
+        }
+        let address = Address::parse("redis://host:7000\r\n").unwrap();
+        assert_eq!(&**address.name(), "host:7000");
     }
 
     #[test]
