@@ -744,7 +744,11 @@ fn the_lines_of_json_have_the_times_of_the_lock_in_the_names_of_the_metrics() {
     );
     assert!(acquired["valid_until"].is_string() && released["unanswered"].is_u64());
     // As `inspect --json` has it, also for a key that is no text.
-    assert!(events.iter().all(|event| event["key_hex"] == "646f636b2d37"));
+    assert!(
+        events
+            .iter()
+            .all(|event| event["key_hex"] == "646f636b2d37")
+    );
 }
 
 #[test]
