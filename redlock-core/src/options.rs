@@ -304,7 +304,9 @@ impl Options {
     /// A node that gets the release
     /// of a fenced lock late by more than the window refuses it, and its key lives for no longer than that. So does one whose clock has
     /// drifted by more than the window since the acquire: a release then asks once more, with the time of the nodes; a guard of
-    /// `redlock-std` that is dropped does not. The fence stays the highest one until the next holder has a higher one.
+    /// `redlock-std` that is dropped does not. The fence stays the highest one until the next holder has a higher one. A release that
+    /// comes after the TTL sets the keys of a fenced lock again, for the rest of the time, unless a node has accepted another fence
+    /// since; a plain lock stays free then.
     ///
     /// If the future of [`hold`](crate::Redlock::hold) is dropped, the next operation
     /// deletes the keys; the guards of `redlock-std` let them live in any case. If the holder dies, the lock is free when its TTL is over.

@@ -87,6 +87,10 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
             "--ttl: the time is too long",
         ),
         (
+            &["run", NODE, "--min-hold=60d", "key", "--", "true"],
+            "--min-hold: the time is too long",
+        ),
+        (
             &["run", NODE, "--max-ttl=60d", "key", "--", "true"],
             "--max-ttl: the time is too long",
         ),
