@@ -187,7 +187,8 @@ impl Mail {
         self.lacks_scripts = lacks_scripts;
     }
 
-    /// Whether `command` goes without the scripts of lines: they are longer than a release that needs none of what they do can wait.
+    /// Whether `command` is a release that goes as a short text, because the node lacks the scripts of lines: to load them may take
+    /// longer than the round.
     pub(crate) const fn goes_without_scripts(&self, command: &Command<'_>) -> bool {
         self.lacks_scripts && command.is_release_from_outside()
     }
