@@ -20,7 +20,7 @@ use crate::{exit, key, output, owner};
 /// its TTL later, and does its work beside the next holder until then. So end it first, if you can: the lock is free
 /// without this command as soon as the holder has released it, or one TTL after its end.
 ///
-/// Clients that wait look again when the lease would have ended.
+/// Clients that wait find out with their next look, within about a second.
 ///
 /// Exit codes: 0 the keys are deleted, or nobody holds the lock; 1 not confirmed, another client holds the lock, or a node failed;
 /// 69 too few answers count to know the holder, or the lock is split: no quorum has the same token; 64 usage; 70 internal error.

@@ -30,6 +30,13 @@ use examination::Examination;
 use finding::Verdict;
 use report::Report;
 
+const USER: &str = "\
+A user for locks whose keys begin with lock:, on each node. --key lock:NAME tries its keys:
+  ACL SETUSER locker on >password resetkeys resetchannels -@all
+      ~lock:* ~redlock:guard ~redlock:fence:lock:* ~redlock:queue:lock:* ~redlock:owner:lock:* &redlock:mail:*
+      +set +get +del +pexpire +pttl +evalsha +eval +script|load +info +time +select +ping
+      +exists +zadd +zrem +zrange +zrank +zscore +zcard +publish +pubsub +subscribe";
+
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///
 /// For each node, checks the round trip time, the server and its uptime, whether it is a master, what it
@@ -94,7 +101,7 @@ use report::Report;
 ///
 /// Exit codes: 0 nothing is bad; 1 something is bad; 64 usage; 70 internal error.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, after_long_help = USER)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     fleet: FleetArguments,

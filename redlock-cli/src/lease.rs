@@ -14,6 +14,18 @@ use crate::nodes::NodeArguments;
 use crate::run::{Form, Plan, extend_file, lock_to_file, on_runtime, release_file};
 use crate::{exit, key, owner};
 
+const EXAMPLE: &str = "\
+Example:
+  set -e
+  redlock lock --wait 1m --ttl 1m --lease-file deploy.lease deploy
+  # Behind the lock, so that they never release the lease of another script. Some shells run no trap of EXIT when a signal ends them.
+  trap '[ ! -e deploy.lease ] || redlock unlock --lease-file deploy.lease' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  ./stop-traffic
+  redlock extend --lease-file deploy.lease
+  ./start-traffic";
+
 /// Acquire the lock KEY, and leave its lease in a file
 ///
 /// Nothing extends the lease: it ends one --ttl after the acquire, or after the last "redlock extend". With the file,
@@ -24,7 +36,10 @@ use crate::{exit, key, owner};
 /// Exit codes: 0 the lock is held; 75 another client holds it; 69 no quorum of nodes reached; 76 the lease was over before its file
 /// was written; 128+N signal N; 64 usage, or the file exists; 70 internal error, for example a full disk. With every code but 0, the lock is not held, unless a command of
 /// a plain acquire reaches the nodes after the end of redlock: then it is held for one TTL.
+///
+/// With --fenced, the fence is in the file, as "fence", and on stderr with -v and --json.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLE)]
 pub(crate) struct LockArguments {
     #[command(flatten)]
     nodes: NodeArguments,

@@ -259,7 +259,12 @@ impl LeaseFile {
             ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => open(false),
             _ => Err(error),
         });
-        let (file, is_writable) = file.map_err(|error| fault(&error.to_string()))?;
+        let (file, is_writable) = file.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                fault("there is none: no lock was taken, or it was released or found lost since")
+            }
+            _ => fault(&error.to_string()),
+        })?;
         let kind = file.metadata().map_err(|error| fault(&error.to_string()))?;
         if !kind.is_file() {
             return Err(fault("it is not a regular file"));

@@ -27,8 +27,8 @@ pub(crate) struct LockOptions {
     #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::HELD)]
     pub(crate) conflict_exit_code: u8,
 
-    /// Who holds the lock, for "redlock inspect" and for those who wait: a text of at most 128 bytes; empty to tell nothing [default:
-    /// HOST:PID, of redlock run, or of the process that has started redlock lock]
+    /// Who holds the lock, for "redlock inspect" and for those who wait on a terminal or with -v: a text of at most 128 bytes; empty to
+    /// tell nothing [default: HOST:PID, of redlock run, or of the process that has started redlock lock]
     ///
     /// It is stored beside the key of the lock, as redlock:owner:KEY, from a tenth of a second after the acquire until the
     /// release. Every user of the nodes who may read this key can see it.

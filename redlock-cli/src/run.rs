@@ -227,6 +227,7 @@ pub(crate) async fn extend_file(plan: &Plan, journal: &Journal) -> Result<u8, Fa
             code: exit::LOST,
         });
     }
+    journal.write(&Event::Extended { valid });
     // Not released.
     let _left = guard.hand_over();
     Ok(0)
@@ -592,7 +593,7 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
     } else if failures().all(|failure| is_away(failure) || is_unfit(failure)) {
         return None;
     } else {
-        "redlock doctor says what each node needs"
+        "redlock doctor --key KEY says what each node needs for this key"
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fence::Reading;
 use crate::text;
-use crate::time::Span;
+use crate::time::{Past, Span};
 
 /// Why a node that can be reached has no vote. A denial does not tell whether the lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ text! {
         Self::Restarted { ago_ms: 0, left_ms, .. } =>
             "restarted just now, its vote counts again in {}", Span(*left_ms);
         Self::Restarted { ago_ms, left_ms, .. } =>
-            "restarted at least {} ago, its vote counts again in {}", Span(*ago_ms), Span(*left_ms);
+            "restarted at least {} ago, its vote counts again in {}", Past(*ago_ms), Span(*left_ms);
         Self::Evicted { left_ms } =>
             "may have evicted locks, its vote counts again in {}", Span(*left_ms);
         Self::Quarantined { left_ms, .. } =>

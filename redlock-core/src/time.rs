@@ -166,6 +166,16 @@ text! {
     }
 }
 
+/// Displays a time that has passed at least: like [`Span`], rounded down.
+pub(crate) struct Past(pub(crate) u32);
+
+text! {
+    impl [] for Past [] {
+        Self(ms @ ..1_000) => "{} ms", ms;
+        Self(ms) => "{} s", ms / 1_000;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -139,9 +139,9 @@ const PIECE: usize = 1_024;
 /// The limit for closing a connection.
 const CLOSE_MICROS: u64 = 1_000_000;
 
-/// An address is not doubted before the connection is so old: two names of one server would make a client connect again and again.
+/// A connection whose address is in doubt lasts for so long: two names of one server would make a client connect again and again.
 #[cfg(feature = "dns")]
-const ADDRESS_MICROS: u64 = 10_000_000;
+const ADDRESS_MICROS: u64 = 3_000_000;
 
 /// The pause after the second failure in a row. It doubles with each further failure.
 const BACK_OFF_MICROS: u32 = 50_000;
@@ -274,8 +274,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "dns")]
     pub(crate) fn leave_doubted_address(&mut self, clock: &impl Clock) {
         let now = clock.now();
-        let is_doubted = core::mem::take(&mut self.is_address_in_doubt);
-        if is_doubted && self.is_open() && now >= later(self.connected_at, ADDRESS_MICROS) {
+        let is_grown_up = now >= later(self.connected_at, ADDRESS_MICROS);
+        if self.is_address_in_doubt && self.is_open() && is_grown_up {
             warning!(
                 "{}: may be another node than the one that is meant, connects anew",
                 self.socket.name()
@@ -549,6 +549,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                     #[cfg(feature = "dns")]
                     {
                         self.connected_at = clock.now();
+                        self.is_address_in_doubt = false;
                     }
                     self.mail.connected();
                     self.log_in(Some(login::Step::FIRST), clock);
@@ -695,6 +696,10 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                 };
                 if node_info.is_none() && matches!(answer, Value::Integers(_)) {
                     return Err(TransportError::Unexpected);
+                }
+                #[cfg(feature = "dns")]
+                if node_info.is_some_and(|node_info| node_info.is_master) {
+                    self.is_address_in_doubt = false;
                 }
                 let end_of_tick = clock.now().saturating_add(clock.resolution());
                 self.admission.record(node_info, end_of_tick);

@@ -227,7 +227,7 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 #[cfg(feature = "scripts")]
                 if self.missed > 0 && self.link.has_refusal() {
                     self.missed = 0;
-                    self.outbox.drop_scripted();
+                    self.outbox.give_up_scripts();
                 }
                 // The scripts were lost each time, or the user lacks the permission to load them.
                 if cfg!(feature = "scripts")
@@ -452,6 +452,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                 return Ok(self.without_line());
             }
             Value::Error(error) => {
+                #[cfg(feature = "dns")]
+                if error.code() == b"READONLY" {
+                    self.link.doubt_address();
+                }
                 // A retry would be rejected again.
                 if !error.is_temporary() {
                     self.outbox.remove(command);

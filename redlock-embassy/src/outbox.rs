@@ -21,7 +21,7 @@ use ending::Ending;
 /// time is over.
 ///
 /// A stored release is dropped if it does not fit the send buffer, if the call of this release reads an error that is neither
-/// temporary nor `NOSCRIPT`, if it needs a script that the node refuses to load, or if there is no room for a newer one.
+/// temporary nor `NOSCRIPT`, if it is fenced and the node refuses to load its script, or if there is no room for a newer one.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     // Slots that stay where they are take less flash than a vector.
@@ -122,12 +122,16 @@ impl Outbox {
         self.slots.iter().all(|slot| slot.state != State::Empty)
     }
 
-    /// Drops the stored releases that must be sent and need a script that the node does not load.
+    /// Gives up the script that a stored release needs that must be sent, because the node does not load it: drops the fenced ones, and
+    /// sends the plain ones without a place in the line.
     #[cfg(feature = "scripts")]
-    pub(crate) fn drop_scripted(&mut self) {
+    pub(crate) fn give_up_scripts(&mut self) {
         for slot in &mut self.slots {
-            if slot.state == State::Unsent && (slot.proposal.is_some() || slot.place.is_some()) {
-                slot.state = State::Empty;
+            if slot.state == State::Unsent {
+                slot.place = None;
+                if slot.proposal.is_some() {
+                    slot.state = State::Empty;
+                }
             }
         }
     }

@@ -119,7 +119,8 @@ impl Redlock {
     ///
     /// Each node is asked for its identity first on every new connection, and again ahead of an acquire if the last
     /// answer may be out of date. A replica has no vote, and a server that is named twice has one. The name of such a node may lead
-    /// elsewhere by now: while that costs the lock, the client connects to it anew every ten seconds. A node that has
+    /// elsewhere by now, so the client connects anew every three seconds to a replica, and to both names of one server while that costs
+    /// a lock. A node that has
     /// restarted may have lost keys, and has no vote yet: see [`Options::restart_guard`]. If the scripts on the server
     /// may not call INFO or TIME, the node has no vote, unless the restart guard is off. A proxy that hides its
     /// reconnects to the server behind it hides restarts too.
@@ -131,9 +132,11 @@ impl Redlock {
     ///
     /// # Fork
     ///
-    /// The connections are those of the process that has called `connect`. In a process that is forked off, every call fails after its
-    /// node timeouts with [`TransportError::Forked`](crate::TransportError::Forked), or blocks for ever if another thread has used the
-    /// handle at the moment of the fork; and a guard that is dropped there sends nothing. Connect after the fork, on a new runtime:
+    /// The connections are those of the process that has called `connect`. In a process that is forked off, they are not used: what asks
+    /// the nodes fails with [`TransportError::Forked`](crate::TransportError::Forked), an `acquire` when its wait is over and any other
+    /// call after its node timeouts; it blocks for ever if another thread has used the handle at the moment of the fork. A guard that is
+    /// dropped there sends nothing, and [`status`](Self::status) tells what was true at the fork. A fork that has the process ID of its
+    /// parent, in a PID namespace of its own, is not noticed. Connect after the fork, on a new runtime:
     /// tokio has no support for one that was forked. If it runs there, it takes events of the process from which it comes, whose calls
     /// may time out then. A process that the fork replaces by another program (`std::process::Command`) is not concerned.
     ///

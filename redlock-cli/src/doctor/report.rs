@@ -125,6 +125,7 @@ fn findings(
     let round_trip = clock::round_trip(&seen.samples);
     let mut findings = vec![server::reachable(
         round_trip,
+        options.ttl(),
         options.round_time(),
         shorter_default(options),
     )];

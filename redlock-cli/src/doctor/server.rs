@@ -11,9 +11,14 @@ use crate::nodes::Info;
 use crate::product::Product;
 use crate::uptime::time_without_vote;
 
-/// Whether the round trip is short enough for the node timeout of `redlock run`, and for the shorter default of the clients.
+/// The first extension of `redlock run` comes after a third of the TTL, and the command is ended a third before the end. So there are two
+/// round trips between them.
+const ROUND_TRIPS_PER_TTL: u32 = 6;
+
+/// Whether the round trip is short enough for the TTL and the node timeout of `redlock run`, and for the shorter default of the clients.
 pub(crate) fn reachable(
     round_trip: Duration,
+    ttl: Duration,
     node_timeout: Duration,
     shorter_default: Duration,
 ) -> Finding {
@@ -22,6 +27,12 @@ pub(crate) fn reachable(
         bad(format!(
             "{told}, more than the node timeout of {} of redlock run: it has no vote; set a longer one, or a longer TTL",
             duration::in_words(node_timeout)
+        ))
+    } else if round_trip > ttl / ROUND_TRIPS_PER_TTL {
+        bad(format!(
+            "{told}, which is too long for a TTL of {}: redlock run may not extend the lock in time; set a TTL of at least {}",
+            duration::in_words(ttl),
+            duration::in_words(round_trip * ROUND_TRIPS_PER_TTL)
         ))
     } else if round_trip > shorter_default / 2 {
         warn(format!(
@@ -180,7 +191,8 @@ mod tests {
     #[test]
     fn a_node_as_far_away_as_half_a_round_is_warned_of_and_beyond_the_node_timeout_it_is_bad() {
         let [timeout, default] = [200, 100].map(Duration::from_millis);
-        let verdict = |ms| reachable(Duration::from_millis(ms), timeout, default).verdict;
+        let ttl = Duration::from_secs(20);
+        let verdict = |ms| reachable(Duration::from_millis(ms), ttl, timeout, default).verdict;
         for (ms, expected) in [
             (50, Verdict::Ok),
             (51, Verdict::Warn),
@@ -188,6 +200,15 @@ mod tests {
             (201, Verdict::Bad),
         ] {
             assert_eq!(verdict(ms), expected, "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_too_far_away_for_the_ttl_is_bad_whatever_the_node_timeout() {
+        let [ttl, timeout] = [600, 500].map(Duration::from_millis);
+        for (ms, expected) in [(100, Verdict::Ok), (101, Verdict::Bad)] {
+            let found = reachable(Duration::from_millis(ms), ttl, timeout, timeout);
+            assert_eq!(found.verdict, expected, "{ms} ms");
         }
     }
 }

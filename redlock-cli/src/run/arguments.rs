@@ -21,11 +21,26 @@ use crate::lock_options::{LockOptions, MIN_TTL};
 use crate::nodes::{NodeArguments, Urls};
 use crate::{duration, exit, key, owner};
 
+const EXAMPLES: &str = "\
+Examples:
+  # From cron, the same line on each host: one of them runs the job.
+  redlock run --no-wait -E 0 --min-hold 55s report -- ./report.sh
+
+  # The same if the clocks of the hosts differ by up to three minutes: a key for each period.
+  redlock run --no-wait -E 0 --min-hold 4m report-$(date +%Y%m%d%H%M) -- ./report.sh
+
+  # A deploy: the next one waits, and says who holds the lock.
+  redlock run -v --wait 10m --owner deploy-42 --die-with-parent migration -- ./migrate
+
+  # A service that runs on one of several hosts, in its systemd unit, with KillMode=mixed and Restart=always:
+  ExecStart=redlock run --nodes-file ${CREDENTIALS_DIRECTORY}/nodes --die-with-parent leader -- /usr/bin/service";
+
 /// Run a command while holding the lock KEY
 ///
 /// Acquires the lock, runs the command and releases the lock when the command has ended. The lease is
 /// extended for as long as the command runs. If it cannot be extended, because no quorum of nodes answers,
-/// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock.
+/// the command gets SIGTERM, and SIGKILL before the lease ends: it never runs on without the lock, unless redlock
+/// itself is killed with SIGKILL (see --die-with-parent).
 ///
 /// The environment of the command has the key in REDLOCK_KEY, the token in hexadecimal in REDLOCK_TOKEN,
 /// and with --fenced the fencing token in REDLOCK_FENCE. REDLOCK_PIDS has the process IDs of all "redlock run" above
@@ -45,8 +60,11 @@ use crate::{duration, exit, key, owner};
 /// - 127    the command was not found
 /// - 64     usage
 /// - 70     internal error
+///
+/// A DURATION is like 500ms, 30s, 10m or 1h30m; a number alone is in seconds.
 #[derive(Debug, clap::Args)]
 #[command(
+    after_long_help = EXAMPLES,
     verbatim_doc_comment,
     override_usage = "redlock run [OPTIONS] <KEY> -- <CMD>...\n       redlock run [OPTIONS] <KEY> -c <STRING>\n       redlock run [OPTIONS] --adopt <FILE> -- <CMD>..."
 )]
@@ -66,8 +84,10 @@ pub(crate) struct Arguments {
     ///
     /// For a job that cron starts at the same time on several hosts, with --no-wait: a host whose clock is late
     /// finds the lock held, although the job is done, so the job runs once. If the command
-    /// cannot be started, the lock is released at once. Use a time that is shorter than the
-    /// period by more than the clocks of the hosts differ: for example 55s for a job of every minute. With --fenced, at most
+    /// cannot be started, the lock is released at once. Use a time that is longer than the clocks of the hosts differ, and
+    /// shorter than the period by more than they differ, so that no period is left out when a host fails: for example 55s for
+    /// a job of every minute, if the clocks agree within 5 s. If they differ by more, use a key for each period (see the
+    /// examples). With --fenced, at most
     /// --max-ttl, and the lock stays held for at least the rest of its TTL. A restarted node has no vote for at least this time:
     /// give all clients of the key the same --min-hold, or a --max-ttl of at least it. If the nodes have guard records, it is at most
     /// the --max-ttl of "redlock init".

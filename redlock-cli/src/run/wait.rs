@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use redlock_core::Clock;
 use redlock_std::{
-    AcquireError, AdoptError, Denial, Failure, Guard, Handover, NodeError, Redlock, Report,
-    SystemClock, TransportError,
+    AcquireError, AdoptError, Denial, Failure, Guard, Handover, NodeError, NodeStatus, Redlock,
+    Report, SystemClock, TransportError,
 };
 use tokio::task::AbortHandle;
 
@@ -48,6 +48,7 @@ pub(crate) async fn acquire(
     // The first attempt is one round, so that the reason for waiting is reported at once.
     let mut slice = Duration::ZERO;
     loop {
+        let tried_at = SystemClock.now();
         let is_in_line = was_held == Some(true);
         let result = if is_in_line {
             let limit = give_up_at.map(|at| at.saturating_duration_since(SystemClock.now()));
@@ -64,7 +65,10 @@ pub(crate) async fn acquire(
         if is_in_line || error.is_held() || is_quarantine(&error) {
             failing_since = now;
         }
-        if now < connect_by && is_connecting(&error) {
+        let tried_for = now.saturating_duration_since(tried_at);
+        if now < connect_by && is_connecting(&error)
+            || has_just_connected(redlock, &error, tried_for)
+        {
             SystemClock
                 .sleep_until(now.saturating_add(CONNECTING_PAUSE))
                 .await;
@@ -212,6 +216,20 @@ fn is_connecting(error: &AcquireError) -> bool {
         )
     };
     error.is_unreachable() && failures(error).any(is_late)
+}
+
+/// Whether the connection to a node that was too late was made in the try itself: the next one has the whole time.
+fn has_just_connected(redlock: &Redlock, error: &AcquireError, tried_for: Duration) -> bool {
+    let is_late = |node: &NodeStatus| {
+        failures(error).any(|failure| {
+            **failure.node() == *node.node && matches!(failure.failure(), Failure::TimedOut(_))
+        })
+    };
+    error.is_unreachable()
+        && redlock
+            .status()
+            .iter()
+            .any(|node| node.is_connected && node.since < tried_for && is_late(node))
 }
 
 /// Whether the TTL is longer than the guard record of the node allows.

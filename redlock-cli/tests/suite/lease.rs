@@ -52,6 +52,10 @@ fn a_lock_lasts_from_one_command_of_a_script_to_another() {
         let after = document(&file);
         assert!(before["valid_until"].as_str() < after["valid_until"].as_str());
         assert_eq!(before["token"], after["token"]);
+        let mut told = redlock(&["extend", "-v", "--lease-file"]);
+        told.arg(&file)
+            .env("REDLOCK_NODES", servers.urls().join(","));
+        end_of(told).expect_stderr("extended, valid for");
         with(&servers, "unlock", &file).expect_code(0);
         assert!(!file.exists());
         expect_no_lock(&servers);

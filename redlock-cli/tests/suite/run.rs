@@ -6,11 +6,14 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_tests::{Server, Servers};
+use redlock_tests::{Proxy, Server, Servers};
 use tempfile::tempdir;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 use crate::process::{
     FIRST, Process, be_patient, end_of, eventually, expect_no_keys, redlock, run, unshare,
@@ -157,6 +160,41 @@ fn a_command_that_cannot_be_run_is_126_or_127_and_the_lock_is_free() {
         ended.expect_stderr(&format!("cannot run {command}"));
         expect_no_keys(&servers);
     }
+}
+
+/// The login and the question for the identity take most of the first round.
+#[test]
+fn one_try_has_a_whole_node_timeout_after_the_connection_is_made() {
+    const ONE_WAY: Duration = Duration::from_millis(50);
+
+    let servers = Servers::start(3);
+    let (urls, far) = mpsc::channel();
+    thread::scope(|scope| {
+        let (end, ended) = oneshot::channel::<()>();
+        let servers = &servers;
+        scope.spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let mut proxies = Vec::new();
+                for server in servers.iter() {
+                    let proxy = Proxy::start(server, ONE_WAY).await;
+                    urls.send(proxy.url()).unwrap();
+                    proxies.push(proxy);
+                }
+                drop(urls);
+                let _ended = ended.await;
+            });
+        });
+        let urls: Vec<_> = far.iter().collect();
+        for _ in 0..3 {
+            let options = ["--no-wait", "--ttl=5s", "--node-timeout=250ms"];
+            let mut command = redlock(&["run"]);
+            command.args(options).args(["dock-7", "--", "true"]);
+            command.env("REDLOCK_NODES", urls.join(","));
+            end_of(command).expect_code(0);
+        }
+        drop(end);
+    });
 }
 
 #[test]
@@ -322,7 +360,10 @@ fn what_to_do_about_nodes_without_a_vote_fits_the_reason() {
     for (urls, told) in [
         (&down[..], "check whether these nodes are up"),
         (&wrong, "check the users and the passwords"),
-        (&forbidden, "redlock doctor says what each node needs"),
+        (
+            &forbidden,
+            "redlock doctor --key KEY says what each node needs for this key",
+        ),
     ] {
         let mut command = run(&servers, &["--no-wait"], "k", "echo ran");
         command.env("REDLOCK_NODES", urls.join(","));

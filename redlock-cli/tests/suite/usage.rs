@@ -188,7 +188,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["run", NODE, "--adopt=/no/such/file", "--", "true"],
-            "the lease file /no/such/file: No such file",
+            "the lease file /no/such/file: there is none",
         ),
         (
             &["run", NODE, "--adopt=f", "key", "--", "true"],
@@ -196,7 +196,7 @@ fn arguments_that_make_no_sense_exit_with_64_and_say_why() {
         ),
         (
             &["unlock", NODE, "--lease-file=/no/such/file"],
-            "the lease file /no/such/file: No such file",
+            "the lease file /no/such/file: there is none",
         ),
         (
             &["run", "--nodes-file=/no/such/file", "key", "--", "true"],

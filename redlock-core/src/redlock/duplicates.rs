@@ -33,9 +33,12 @@ where
     }
 
     /// Records an error for each node whose vote did not count, or was not waited for, because another name of its process has
-    /// voted. If the round was lost for lack of votes, tells both nodes.
+    /// voted. If that may have cost an attempt its quorum, tells both nodes; of an extension only that node, because the other one
+    /// may carry the lease.
     pub(super) fn record_duplicates(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
+        let may_cost = ballot.verdict != Verdict::Won && ballot.report.tally().granted > 0
+            || ballot.verdict == Verdict::Unreachable;
         for node in 0..MAX {
             let Some(Some(transport)) = self.nodes.get(node) else {
                 continue;
@@ -49,11 +52,10 @@ where
                     Outcome::failed(transport, Failure::DuplicateOf(other.name()))
                 });
                 ballot.report.record(node, outcome);
-                if ballot.verdict == Verdict::Unreachable {
-                    for doubted in [Some(node), other].into_iter().flatten() {
-                        if let Some(Some(transport)) = self.nodes.get_mut(doubted) {
-                            transport.doubt_address();
-                        }
+                let other = other.filter(|_| ballot.command.is_acquire());
+                for doubted in [Some(node), other].into_iter().flatten() {
+                    if may_cost && let Some(Some(transport)) = self.nodes.get_mut(doubted) {
+                        transport.doubt_address();
                     }
                 }
             }

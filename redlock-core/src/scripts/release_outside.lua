@@ -1,7 +1,8 @@
--- Deletes a key if it carries the token, and calls the first client that waits for the lock. For a client that has not stood in the
+-- Deletes a key if it carries the token, and calls the first two clients that wait for the lock. For a client that has not stood in the
 -- line, and a node that lacks release_queued.lua: so short that a device sends it as text.
 --
--- It gives nobody the turn: the client that is called finds itself in front, or gives the turn to the one that is.
+-- It gives nobody the turn: the client that is called finds itself in front, or gives the turn to the one that is. So if the first one
+-- hangs, the second one waits for two turns.
 --
 -- KEYS  the lock; its line
 -- ARGV  1 token
@@ -11,11 +12,15 @@
 local deleted = 0
 if redis.call('get', KEYS[1]) == ARGV[1] then
   deleted = redis.call('del', KEYS[1])
+  local word = '1'
   -- pcall, because the release of the key must succeed, whatever becomes of the line. An error has no clients.
-  for _, client in ipairs(redis.pcall('zrange', KEYS[2], 0, 99)) do
+  for _, client in ipairs(redis.pcall('zrange', KEYS[2], 0, 999)) do
     deleted = 2
-    -- Nobody hears the call of a client that is gone, or that cannot be called. An error calls no other client either.
-    if redis.pcall('publish', 'redlock:mail:' .. client, '1' .. KEYS[1]) ~= 0 then break end
+    -- Nobody hears the call of a client that is gone, or that cannot be called. An error counts as a call.
+    if redis.pcall('publish', 'redlock:mail:' .. client, word .. KEYS[1]) ~= 0 then
+      if word == '2' then break end
+      word = '2'
+    end
   end
 end
 return deleted

@@ -11,8 +11,8 @@ pub enum ScriptCall {
     Hash,
     /// By its text, `EVAL`: always works, and loads the script into the node's cache.
     Text,
-    /// Like `Text`, but the plain release of a client that has not stood in the line by a script of a seventh of the length, for a
-    /// small send buffer. It calls the client that waits and gives it no turn, so that client may need one more try.
+    /// Like `Text`, but the plain release of a client that has not stood in the line by a script of a sixth of the length, for a
+    /// small send buffer. It calls the first two clients that wait, and gives nobody the turn: a first one that hangs costs two turns.
     ShortText,
 }
 

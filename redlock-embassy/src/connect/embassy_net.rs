@@ -86,7 +86,7 @@ impl<'a> NetSocket<'a> {
     ///   no node, refuses a step of the login, has a certificate that is refused, or is a proxy that has lost its server.
     /// - A new connection begins with the address that accepted the login last, if the new answer has it. Otherwise a device that calls
     ///   seldom would begin with an address that is dead, each time.
-    /// - If what answers is a replica, or costs the lock because it is the same server as another node, the command that comes ten
+    /// - If what answers is a replica, or costs the lock because it is the same server as another node, the command that comes three
     ///   seconds or more after the connect closes the connection, and the name is asked for again.
     /// - If the name servers fail, the addresses of their last answer are used. If there was none, the error is
     ///   `redis-1.lan:6379 (no address yet): the name has no address: is it right, and is DNS up?`

@@ -372,6 +372,25 @@ fn a_release_from_outside_the_line_that_a_node_without_its_script_answers_late_n
 }
 
 #[test]
+fn a_plain_release_that_a_node_without_its_script_answers_late_is_sent_again_also_if_it_loads_none()
+{
+    for release in [go(B), leave(B)] {
+        let (world, server, mut node) = holding_from_the_line();
+        assert_eq!(world.execute(&mut node, &leave(A)), Ok(Reply::Released));
+        assert_eq!(world.execute(&mut node, &acquire(B)), Ok(ACQUIRED));
+        server.scripts().flush();
+        server.scripts().refusal = Some("NOPERM no permissions to run the 'script|load' command");
+        server.hang(usize::MAX);
+        assert!(poll_times(2, node.execute(&release)).is_none());
+        server.resume();
+        for _ in 0..3 {
+            assert_eq!(world.execute(&mut node, &extend(C)), Ok(Reply::NotMine));
+        }
+        assert_eq!(server.token(KEY), None, "{:?}", server.heard());
+    }
+}
+
+#[test]
 fn a_release_from_outside_the_line_that_the_node_refuses_is_sent_without_its_place() {
     let (world, server) = start();
     let mut node = server.node().with_mailbox(mailbox());

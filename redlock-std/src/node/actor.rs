@@ -223,7 +223,10 @@ struct Session<'a> {
     mail: &'a Mail,
     round_trip: &'a RoundTrip,
     link: Link,
-    began_at: Instant,
+    /// From then on, an address that is in doubt is left.
+    grown_up: Pin<Box<Sleep>>,
+    /// The name of the node may lead elsewhere by now.
+    is_in_doubt: bool,
     in_flight: VecDeque<Batch>,
     is_left_out: bool,
     alarm: Pin<Box<Sleep>>,
@@ -271,8 +274,8 @@ const MAX_BATCH: usize = 128;
 /// The largest number of unanswered writes. Further commands wait in the queue, which is bounded.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// An address is not doubted before the connection is so old: two names of one server would make a client connect again and again.
-const MIN_LIFE_IN_DOUBT: Duration = Duration::from_secs(10);
+/// A connection whose address is in doubt lasts for so long: two names of one server would make a client connect again and again.
+const MIN_LIFE_IN_DOUBT: Duration = Duration::from_secs(3);
 
 /// How many times the session sends and receives before it yields to other tasks.
 const MAX_TURNS: u32 = 32;
@@ -284,7 +287,8 @@ impl<'a> Session<'a> {
             mail: &actor.mail,
             round_trip: &actor.round_trip,
             link,
-            began_at: Instant::now(),
+            grown_up: Box::pin(sleep(MIN_LIFE_IN_DOUBT)),
+            is_in_doubt: false,
             in_flight: VecDeque::new(),
             is_left_out: false,
             alarm: Box::pin(sleep(Duration::ZERO)),
@@ -307,12 +311,6 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        if self.in_flight.is_empty()
-            && self.queue.take_doubt()
-            && self.began_at.elapsed() >= MIN_LIFE_IN_DOUBT
-        {
-            return Poll::Ready(End::Broken(TransportError::Disconnected));
-        }
         for turn in 1.. {
             let has_sent = self.send(context);
             if has_sent && self.in_flight.len() > 1 {
@@ -344,11 +342,20 @@ impl<'a> Session<'a> {
                 break;
             }
         }
+        if self.in_flight.is_empty() && self.leaves(context) {
+            return Poll::Ready(End::Broken(TransportError::Disconnected));
+        }
         let is_idle = self.in_flight.is_empty() && self.postponed.calls.is_empty();
         if is_idle && self.queue.is_done() {
             return Poll::Ready(End::Closed);
         }
         self.poll_alarm(context).map(End::Broken)
+    }
+
+    /// Whether the connection ends when what is in flight is answered, because its address is in doubt.
+    fn leaves(&mut self, context: &mut Context<'_>) -> bool {
+        self.is_in_doubt |= self.queue.take_doubt();
+        self.is_in_doubt && self.grown_up.as_mut().poll(context).is_ready()
     }
 
     /// Hands the queued commands to the connection. Returns whether there were any.
@@ -357,7 +364,7 @@ impl<'a> Session<'a> {
         // release waits for another connection.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         let mut has_sent = false;
-        while self.in_flight.len() < most {
+        while self.in_flight.len() < most && !self.leaves(context) {
             let Some(bundle) = self.queue.take(MAX_BATCH, context.waker()) else {
                 break;
             };
@@ -411,6 +418,8 @@ impl<'a> Session<'a> {
         if let Some(asked_at) = asked_at {
             match node_info(answers.next()) {
                 Ok(node_info) => {
+                    // If it is the server of another node, the next round that this costs a lock says so again.
+                    self.is_in_doubt = false;
                     self.queue.record(node_info, asked_at);
                     self.in_doubt = 0;
                 }
@@ -438,6 +447,7 @@ impl<'a> Session<'a> {
                     }
                     let code = answer::code(&error);
                     if code == "READONLY" {
+                        self.is_in_doubt = true;
                         self.queue.doubt();
                         self.in_doubt = self.in_flight.len();
                         unknown = Some(Failure::Denied(Denial::Replica));

@@ -121,7 +121,7 @@ fn a_user_who_may_not_call_gives_the_turn_to_the_next_one_all_the_same() {
 
 /// A device that has not stood in the line sends it to a node that lacks the script of the line.
 #[test]
-fn the_short_release_calls_the_first_client_that_hears_and_only_if_it_deletes_the_key() {
+fn the_short_release_calls_the_first_two_clients_that_hear_and_only_if_it_deletes_the_key() {
     let server = Server::start();
     let mut connection = connect(&server);
     let holder = Token::from_bytes([1; Token::LEN]);
@@ -137,18 +137,18 @@ fn the_short_release_calls_the_first_client_that_hears_and_only_if_it_deletes_th
     set(&mut connection, holder.as_bytes());
     let nobody = send(&mut connection, &release).unwrap();
     assert_eq!(nobody, Value::Int(1));
-    let [gone, first, second] = [1, 3, 4].map(|number| Mailbox::new([number; 8]));
+    let [gone, first, second, third] = [1, 3, 4, 5].map(|number| Mailbox::new([number; 8]));
     let uncallable = Mailbox::new([2; 8]).uncallable();
     let mut zadd = redis::cmd("ZADD");
     zadd.arg(format!("{QUEUE_KEY_PREFIX}{KEY}"));
-    for (ticket, mailbox) in [gone, uncallable, first, second].iter().enumerate() {
+    for (ticket, mailbox) in [gone, uncallable, first, second, third].iter().enumerate() {
         zadd.arg(ticket).arg(mailbox.to_string());
     }
     zadd.arg(-1).arg(format!("!{gone}"));
     zadd.exec(&mut connection).unwrap();
     let mut subscriber = connect(&server);
     let mut messages = subscriber.as_pubsub();
-    for mailbox in [first, second] {
+    for mailbox in [first, second, third] {
         messages
             .subscribe(format!("{MAILBOX_PREFIX}{mailbox}"))
             .unwrap();
@@ -159,20 +159,21 @@ fn the_short_release_calls_the_first_client_that_hears_and_only_if_it_deletes_th
     set(&mut connection, holder.as_bytes());
     assert_eq!(send(&mut connection, &release).unwrap(), Value::Int(2));
     // So that there is a message to wait for if there was no call.
-    let end = format!("{MAILBOX_PREFIX}{second}");
+    let end = format!("{MAILBOX_PREFIX}{third}");
     redis::cmd("PUBLISH")
         .arg(end)
         .arg("end")
         .exec(&mut connection)
         .unwrap();
-    let heard = [(); 2].map(|()| {
+    let heard = [(); 3].map(|()| {
         let message = messages.get_message().unwrap();
         let payload: String = message.get_payload().unwrap();
         (message.get_channel_name().to_owned(), payload)
     });
     let wanted = [
         (format!("{MAILBOX_PREFIX}{first}"), format!("1{KEY}")),
-        (format!("{MAILBOX_PREFIX}{second}"), "end".to_owned()),
+        (format!("{MAILBOX_PREFIX}{second}"), format!("2{KEY}")),
+        (format!("{MAILBOX_PREFIX}{third}"), "end".to_owned()),
     ];
     assert_eq!(heard, wanted);
 }

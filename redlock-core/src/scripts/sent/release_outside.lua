@@ -1,1 +1,1 @@
-local a=0 if redis.call('get',KEYS[1])==ARGV[1]then a=redis.call('del',KEYS[1])for _,client in ipairs(redis.pcall('zrange',KEYS[2],0,99))do a=2 if redis.pcall('publish','redlock:mail:'..client,'1'..KEYS[1])~=0 then break end end end return a
+local a=0 if redis.call('get',KEYS[1])==ARGV[1]then a=redis.call('del',KEYS[1])local b='1'for _,client in ipairs(redis.pcall('zrange',KEYS[2],0,999))do a=2 if redis.pcall('publish','redlock:mail:'..client,b ..KEYS[1])~=0 then if b=='2'then break end b='2'end end end return a
