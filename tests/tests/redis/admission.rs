@@ -192,6 +192,52 @@ async fn a_name_that_leads_elsewhere_is_followed_if_the_server_behind_it_is_a_re
     }
 }
 
+/// Only extensions and a release are sent: no acquire asks the node what it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_for_a_moment() {
+    const TTL: Duration = Duration::from_secs(60);
+
+    let servers = Servers::start(3);
+    let master = servers[0].port().to_string();
+    let follow = ["REPLICAOF", "127.0.0.1", &master];
+    assert_eq!(servers[2].query::<String>(&follow).unwrap(), "OK");
+    eventually("it follows", LIMIT, || {
+        let info: String = servers[2].query(&["INFO", "replication"]).unwrap();
+        info.contains("master_link_status:up")
+    })
+    .await;
+    let name = Proxy::start(&servers[0], Duration::ZERO).await;
+    let nobody = "redis://127.0.0.1:1".to_owned();
+    let urls = [name.url(), servers[1].url(), nobody];
+    let redlock = Redlock::connect(urls, patient(TTL)).unwrap();
+    let mut guard = redlock.acquire("dock-7").await.unwrap();
+    let lead_astray = async || {
+        name.lead_to(&servers[2]);
+        name.cut();
+        name.mend();
+        eventually("it has met the replica", LIMIT, || {
+            let mut status = redlock.status().into_iter();
+            status.any(|node| node.to_string().contains("replica"))
+        })
+        .await;
+    };
+
+    lead_astray().await;
+    let error = guard.extend().await.unwrap_err().to_string();
+    assert!(error.contains("READONLY"), "{error}");
+    name.lead_to(&servers[0]);
+    let start = Instant::now();
+    while let Err(error) = guard.extend().await {
+        assert!(start.elapsed() < LIMIT, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    lead_astray().await;
+    guard.release().await;
+    name.lead_to(&servers[0]);
+    eventually("the key is deleted", LIMIT, || servers[0].key_count() == 0).await;
+}
+
 /// A clock that falls below the time of the write may not make the node forget a quarantine that was over by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_init_counts_from_the_time_of_its_write_and_not_before() {
