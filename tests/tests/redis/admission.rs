@@ -196,6 +196,7 @@ async fn a_name_that_leads_elsewhere_is_followed_if_the_server_behind_it_is_a_re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_for_a_moment() {
     const TTL: Duration = Duration::from_secs(60);
+    const FLEET: &str = "60000:250:60000";
 
     let servers = Servers::start(3);
     let master = servers[0].port().to_string();
@@ -206,6 +207,8 @@ async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_f
         info.contains("master_link_status:up")
     })
     .await;
+    // With its first replica, the history of its data begins anew.
+    servers[0].vouch(FLEET);
     let name = Proxy::start(&servers[0], Duration::ZERO).await;
     let nobody = "redis://127.0.0.1:1".to_owned();
     let urls = [name.url(), servers[1].url(), nobody];
@@ -214,6 +217,10 @@ async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_f
     let lead_astray = async || {
         name.lead_to(&servers[2]);
         name.cut();
+        eventually("it has lost its connection", LIMIT, || {
+            !redlock.status()[0].is_connected
+        })
+        .await;
         name.mend();
         eventually("it has met the replica", LIMIT, || {
             let mut status = redlock.status().into_iter();
