@@ -58,6 +58,10 @@ pub trait Transport {
     /// The error of the transport itself. It is in [`Failure::Transport`](crate::Failure::Transport).
     type Error: core::error::Error;
 
+    /// Whether [`doubt_address`](Self::doubt_address) does anything. If not, the lock does not look for a reason to call it, which takes
+    /// flash. Default: `false`.
+    const DOUBTS_ADDRESSES: bool = false;
+
     /// Returns the name of the node.
     fn name(&self) -> Self::Name;
 
@@ -87,7 +91,7 @@ pub trait Transport {
     /// is meant. If the address of the node is a name, this may lead elsewhere by now. So a transport connects anew before one of its
     /// next commands, unless it has connected only some seconds ago.
     ///
-    /// The default does nothing.
+    /// It is called only if [`DOUBTS_ADDRESSES`](Self::DOUBTS_ADDRESSES) is set. The default does nothing.
     fn doubt_address(&mut self) {}
 
     /// Returns the mailbox under which this client stands in the waiting lines of the node. It is marked as `uncallable` if the
@@ -141,6 +145,8 @@ pub type NodeErrorOf<T> = NodeError<<T as Transport>::Name, <T as Transport>::Er
 impl<T: Transport> Transport for &mut T {
     type Name = T::Name;
     type Error = T::Error;
+
+    const DOUBTS_ADDRESSES: bool = T::DOUBTS_ADDRESSES;
 
     fn name(&self) -> Self::Name {
         T::name(self)

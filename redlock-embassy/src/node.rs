@@ -575,6 +575,8 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
     type Name = NodeName;
     type Error = TransportError;
 
+    const DOUBTS_ADDRESSES: bool = cfg!(feature = "dns");
+
     fn name(&self) -> NodeName {
         self.link.name()
     }

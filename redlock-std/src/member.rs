@@ -182,6 +182,8 @@ impl Transport for Member {
     type Name = Arc<str>;
     type Error = TransportError;
 
+    const DOUBTS_ADDRESSES: bool = true;
+
     fn name(&self) -> Arc<str> {
         match self {
             Self::Redis(node) => Transport::name(node),

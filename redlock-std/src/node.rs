@@ -493,6 +493,8 @@ impl Transport for RedisNode {
     type Name = Arc<str>;
     type Error = TransportError;
 
+    const DOUBTS_ADDRESSES: bool = true;
+
     fn name(&self) -> Arc<str> {
         Arc::clone(self.owner.queue.name())
     }

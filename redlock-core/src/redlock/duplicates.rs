@@ -37,8 +37,6 @@ where
     /// may carry the lease.
     pub(super) fn record_duplicates(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
-        let may_cost = ballot.verdict != Verdict::Won && ballot.report.tally().granted > 0
-            || ballot.verdict == Verdict::Unreachable;
         for node in 0..MAX {
             let Some(Some(transport)) = self.nodes.get(node) else {
                 continue;
@@ -54,7 +52,10 @@ where
                 ballot.report.record(node, outcome);
                 let other = other.filter(|_| ballot.command.is_acquire());
                 for doubted in [Some(node), other].into_iter().flatten() {
-                    if may_cost && let Some(Some(transport)) = self.nodes.get_mut(doubted) {
+                    if T::DOUBTS_ADDRESSES
+                        && may_cost_the_quorum(ballot)
+                        && let Some(Some(transport)) = self.nodes.get_mut(doubted)
+                    {
                         transport.doubt_address();
                     }
                 }
@@ -65,6 +66,15 @@ where
     /// The process of each node. `None` if it is unknown.
     fn run_ids(&self) -> [Option<RunId>; MAX] {
         array::from_fn(|node| self.nodes.get(node)?.as_ref()?.run_id())
+    }
+}
+
+/// Whether a round might have been won with the votes that did not count. A lock that another client holds is refused in any case.
+fn may_cost_the_quorum<E, const MAX: usize>(ballot: &Ballot<'_, E, MAX>) -> bool {
+    match ballot.verdict {
+        Verdict::Won => false,
+        Verdict::Unreachable => true,
+        _ => ballot.report.tally().granted > 0,
     }
 }
 
