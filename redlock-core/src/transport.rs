@@ -87,8 +87,8 @@ pub trait Transport {
         None
     }
 
-    /// Learns that no lock could be acquired, and that the node is the same process as another node of the lock: maybe not the one that
-    /// is meant. If the address of the node is a name, this may lead elsewhere by now. So a transport connects anew before one of its
+    /// Learns that a lock could not be acquired or extended, and that the node is the same process as another node of the lock: maybe not
+    /// the one that is meant. If the address of the node is a name, this may lead elsewhere by now. So a transport connects anew before one of its
     /// next commands, unless it has connected only some seconds ago.
     ///
     /// It is called only if [`DOUBTS_ADDRESSES`](Self::DOUBTS_ADDRESSES) is set. The default does nothing.
