@@ -33,31 +33,33 @@ where
     }
 
     /// Records an error for each node whose vote did not count, or was not waited for, because another name of its process has
-    /// voted. If that may have cost an attempt its quorum, tells both nodes; of an extension only that node, because the other one
-    /// may carry the lease.
+    /// voted. If the votes of a process with several names may have cost the round its quorum, tells the nodes of all these names: which of
+    /// them is wrong is not known.
     pub(super) fn record_duplicates(&mut self, ballot: &mut Ballot<'_, NodeErrorOf<T>, MAX>) {
         let run_ids = self.run_ids();
-        for node in 0..MAX {
-            let Some(Some(transport)) = self.nodes.get(node) else {
+        for (node, transport) in self.nodes.iter().enumerate() {
+            let Some(transport) = transport else {
                 continue;
             };
             let other = other_like(node, &run_ids);
             let is_unanswered = |node| ballot.report.is_unanswered(node);
             let is_spared = is_unanswered(node) && other.is_some_and(|it| !is_unanswered(it));
             if ballot.uncounted.contains(node) || is_spared {
-                let its_other = other.and_then(|other| self.nodes.get(other)?.as_ref());
-                let outcome = its_other.map_or(Outcome::Unanswered, |other| {
+                let other = other.and_then(|other| self.nodes.get(other)?.as_ref());
+                let outcome = other.map_or(Outcome::Unanswered, |other| {
                     Outcome::failed(transport, Failure::DuplicateOf(other.name()))
                 });
+                #[cfg(feature = "observe")]
+                if let (true, Outcome::Failed(error)) = (O::OBSERVES, &outcome) {
+                    self.observer.node_failed(node, error);
+                }
                 ballot.report.record(node, outcome);
-                let other = other.filter(|_| ballot.command.is_acquire());
-                for doubted in [Some(node), other].into_iter().flatten() {
-                    if T::DOUBTS_ADDRESSES
-                        && may_cost_the_quorum(ballot)
-                        && let Some(Some(transport)) = self.nodes.get_mut(doubted)
-                    {
-                        transport.doubt_address();
-                    }
+            }
+        }
+        if T::DOUBTS_ADDRESSES && may_cost_the_quorum(ballot) {
+            for (node, transport) in self.nodes.iter_mut().enumerate() {
+                if let (Some(transport), Some(_)) = (transport, other_like(node, &run_ids)) {
+                    transport.doubt_address();
                 }
             }
         }

@@ -192,9 +192,10 @@ async fn a_name_that_leads_elsewhere_is_followed_if_the_server_behind_it_is_a_re
     }
 }
 
-/// Only extensions and a release are sent: no acquire asks the node what it is.
+/// Only extensions and a release are sent: no acquire asks the node what it is. The wrong server answers sooner than the right name of
+/// it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_for_a_moment() {
+async fn a_lease_is_extended_and_released_although_a_name_has_led_elsewhere_for_a_moment() {
     const TTL: Duration = Duration::from_secs(60);
     const FLEET: &str = "60000:250:60000";
 
@@ -210,39 +211,70 @@ async fn a_lease_is_extended_and_released_although_a_name_has_led_to_a_replica_f
     // With its first replica, the history of its data begins anew.
     servers[0].vouch(FLEET);
     let name = Proxy::start(&servers[0], Duration::ZERO).await;
+    let other = Proxy::start(&servers[1], Duration::from_millis(10)).await;
     let nobody = "redis://127.0.0.1:1".to_owned();
-    let urls = [name.url(), servers[1].url(), nobody];
+    let urls = [name.url(), other.url(), nobody];
     let redlock = Redlock::connect(urls, patient(TTL)).unwrap();
     let mut guard = redlock.acquire("dock-7").await.unwrap();
-    let lead_astray = async || {
-        name.lead_to(&servers[2]);
+    let lead_to = async |server: &Server, words: &str| {
+        name.lead_to(server);
         name.cut();
         eventually("it has lost its connection", LIMIT, || {
             !redlock.status()[0].is_connected
         })
         .await;
         name.mend();
-        eventually("it has met the replica", LIMIT, || {
+        eventually("it has met the wrong server", LIMIT, || {
             let mut status = redlock.status().into_iter();
-            status.any(|node| node.to_string().contains("replica"))
+            status.any(|node| node.to_string().contains(words))
         })
         .await;
     };
 
-    lead_astray().await;
-    let error = guard.extend().await.unwrap_err().to_string();
-    assert!(error.contains("READONLY"), "{error}");
-    name.lead_to(&servers[0]);
-    let start = Instant::now();
-    while let Err(error) = guard.extend().await {
-        assert!(start.elapsed() < LIMIT, "{error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    for (wrong, words, why) in [
+        (&servers[2], "a replica", "READONLY"),
+        (&servers[1], "the same server as", "name each server once"),
+    ] {
+        lead_to(wrong, words).await;
+        let error = guard.extend().await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        name.lead_to(&servers[0]);
+        let start = Instant::now();
+        while let Err(error) = guard.extend().await {
+            assert!(start.elapsed() < LIMIT, "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
-    lead_astray().await;
+    lead_to(&servers[2], "a replica").await;
     guard.release().await;
     name.lead_to(&servers[0]);
     eventually("the key is deleted", LIMIT, || servers[0].key_count() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_followed_although_the_server_to_which_it_led_gives_no_vote_under_either_name() {
+    const OTHER_RULES: &str = "60000:500:60000";
+
+    let servers = Servers::start(3);
+    servers[1].vouch(OTHER_RULES);
+    let name = Proxy::start(&servers[1], Duration::ZERO).await;
+    let urls = [name.url(), servers[1].url(), servers[2].url()];
+    let options = patient(Duration::from_secs(10));
+    let options = options.fenced(Fencing::default()).unwrap();
+    let redlock = Redlock::connect(urls, options).unwrap();
+    eventually("it is connected", LIMIT, || {
+        redlock.status().iter().all(|node| node.is_connected)
+    })
+    .await;
+    let error = redlock.try_acquire("dock-7").await.unwrap_err().to_string();
+    assert_eq!(error.matches("other rules").count(), 2, "{error}");
+    name.lead_to(&servers[0]);
+    let start = Instant::now();
+    while let Err(error) = redlock.try_acquire("dock-7").await {
+        assert!(start.elapsed() < LIMIT, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A clock that falls below the time of the write may not make the node forget a quarantine that was over by then.
