@@ -698,8 +698,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
                     return Err(TransportError::Unexpected);
                 }
                 #[cfg(feature = "dns")]
-                if node_info.is_some_and(|node_info| node_info.is_master) {
-                    self.is_address_in_doubt = false;
+                if let Some(node_info) = &node_info {
+                    self.is_address_in_doubt = !node_info.is_master;
                 }
                 let end_of_tick = clock.now().saturating_add(clock.resolution());
                 self.admission.record(node_info, end_of_tick);

@@ -615,13 +615,7 @@ impl<S: Connect, K: Clock, const TX: usize, const RX: usize> Transport
                 Stage::Drain | Stage::Await => Goal::Answered,
                 Stage::Abort => Goal::Aborted,
                 Stage::Answered(Ok(reply)) => return Ok(reply),
-                Stage::Answered(Err(denial)) => {
-                    #[cfg(feature = "dns")]
-                    if matches!(denial, Denial::Replica) {
-                        self.link.doubt_address();
-                    }
-                    return Err(self.error(Failure::Denied(denial)));
-                }
+                Stage::Answered(Err(denial)) => return Err(self.error(Failure::Denied(denial))),
             };
             let reached = self.link.reach(goal, &self.clock).await;
             stage = match self.after(stage, reached, command, &mut reloads) {

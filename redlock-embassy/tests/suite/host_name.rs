@@ -608,3 +608,34 @@ fn a_name_that_led_to_a_replica_is_asked_for_again() {
     assert!(wins(&mut lan, &mut lock, FOUND_AGAIN) > 0);
     assert_eq!(wins(&mut lan, &mut lock, 20), 20);
 }
+
+/// It answers an extension of a key that it lacks without a word about its role.
+#[test]
+fn a_name_that_led_to_a_replica_is_asked_for_again_also_if_only_extensions_are_sent() {
+    let (servers, mut lan) = lan_of_hosts::<3>();
+    let mut lock = lock_of_hosts(&mut lan);
+    lead(&lan, [neighbor(0), neighbor(1), NOBODY]);
+    let mut lease = loop {
+        match lan.run(lock.try_acquire("dock-7")) {
+            Ok(lease) => break lease,
+            Err(_) => lan.idle(ms(500)),
+        }
+    };
+    let replica = Who {
+        is_master: false,
+        run_id: 9,
+        ..Who::MASTER
+    };
+    servers[2].introduce(replica);
+    lead(&lan, [neighbor(2), neighbor(1), NOBODY]);
+    servers[0].cut();
+    lan.idle(ms(100));
+    assert!(lan.run(lock.extend(&mut lease)).is_err());
+    lead(&lan, [neighbor(0), neighbor(1), NOBODY]);
+    let mut tries = 0;
+    while lan.run(lock.extend(&mut lease)).is_err() {
+        lan.idle(ms(500));
+        tries += 1;
+        assert!(tries < 14, "within the lease");
+    }
+}
