@@ -31,11 +31,14 @@ use finding::Verdict;
 use report::Report;
 
 const USER: &str = "\
-A user for locks whose keys begin with lock:, on each node. --key lock:NAME tries its keys:
+A user for locks whose keys begin with lock:, as one command, on each node.
+--key lock:NAME tries its keys.
   ACL SETUSER locker on >password resetkeys resetchannels -@all
-      ~lock:* ~redlock:guard ~redlock:fence:lock:* ~redlock:queue:lock:* ~redlock:owner:lock:* &redlock:mail:*
-      +set +get +del +pexpire +pttl +evalsha +eval +script|load +info +time +select +ping
-      +exists +zadd +zrem +zrange +zrank +zscore +zcard +publish +pubsub +subscribe";
+    ~lock:* ~redlock:guard ~redlock:fence:lock:* ~redlock:queue:lock:*
+    ~redlock:owner:lock:* &redlock:mail:*
+    +set +get +del +pexpire +pttl +evalsha +eval +script|load
+    +info +time +select +ping +exists +zadd +zrem +zrange +zrank
+    +zscore +zcard +publish +pubsub +subscribe";
 
 /// Examine the nodes: are they fit to hold locks, now and after a crash?
 ///

@@ -18,8 +18,10 @@ const EXAMPLE: &str = "\
 Example:
   set -e
   redlock lock --wait 1m --ttl 1m --lease-file deploy.lease deploy
-  # Behind the lock, so that they never release the lease of another script. Some shells run no trap of EXIT when a signal ends them.
-  trap '[ ! -e deploy.lease ] || redlock unlock --lease-file deploy.lease' EXIT
+  # Behind the lock: so they never release the lease of another script.
+  # Some shells run no trap of EXIT when a signal ends them.
+  trap '[ ! -e deploy.lease ] ||
+    redlock unlock --lease-file deploy.lease' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   ./stop-traffic

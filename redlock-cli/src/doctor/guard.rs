@@ -234,8 +234,7 @@ fn nothing(info: Option<&Info>, records: Records) -> String {
 fn cure(records: Records, sight: Sight) -> String {
     match records.recovery.cure(sight) {
         Cure::Wait(settings) => format!(
-            "the next fenced acquire that a quorum and this node answer restores it (`redlock run --fenced KEY -- true` is one), and its \
-             vote counts {} later: wait",
+            "the next fenced acquire that a quorum and this node answer restores it, and its vote counts {} later: wait",
             duration::in_words(settings.quarantine())
         ),
         Cure::MoreNodes => {

@@ -23,17 +23,18 @@ use crate::{duration, exit, key, owner};
 
 const EXAMPLES: &str = "\
 Examples:
-  # From cron, the same line on each host: one of them runs the job.
-  redlock run --no-wait -E 0 --min-hold 55s report -- ./report.sh
+  # A crontab, the same line on each host: one of them runs the job.
+  * * * * * redlock run --no-wait -E 0 --min-hold 55s report -- ./report.sh
 
-  # The same if the clocks of the hosts differ by up to three minutes: a key for each period.
-  redlock run --no-wait -E 0 --min-hold 4m report-$(date +%Y%m%d%H%M) -- ./report.sh
+  # The clocks of the hosts differ by up to a minute: a key for each period.
+  0 * * * * redlock run --no-wait -E 0 --min-hold 1m job-$(date +\\%H) -- ./job
 
   # A deploy: the next one waits, and says who holds the lock.
-  redlock run -v --wait 10m --owner deploy-42 --die-with-parent migration -- ./migrate
+  redlock run -v --wait 10m --owner deploy-42 migration -- ./migrate
 
-  # A service that runs on one of several hosts, in its systemd unit, with KillMode=mixed and Restart=always:
-  ExecStart=redlock run --nodes-file ${CREDENTIALS_DIRECTORY}/nodes --die-with-parent leader -- /usr/bin/service";
+  # A service that runs on one of several hosts: in its systemd unit, with
+  # KillMode=mixed and Restart=always.
+  ExecStart=/usr/bin/redlock run --die-with-parent leader -- /usr/bin/serve";
 
 /// Run a command while holding the lock KEY
 ///

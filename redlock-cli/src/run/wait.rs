@@ -42,7 +42,9 @@ pub(crate) async fn acquire(
     let started_at = SystemClock.now();
     let give_up_at = plan.wait.map(|wait| started_at.saturating_add(wait));
     let mut failing_since = started_at;
-    let connect_by = started_at.saturating_add(CONNECTING.min(plan.options.ttl()));
+    // A connection and its login take three round trips.
+    let connecting = CONNECTING.max(plan.options.round_time() * 3);
+    let connect_by = started_at.saturating_add(connecting.min(plan.options.ttl()));
     let mut was_held = None;
     let mut inquiry = Inquiry::default();
     // The first attempt is one round, so that the reason for waiting is reported at once.
@@ -67,7 +69,7 @@ pub(crate) async fn acquire(
         }
         let tried_for = now.saturating_duration_since(tried_at);
         if now < connect_by && is_connecting(&error)
-            || has_just_connected(redlock, &error, tried_for)
+            || was_just_connected(redlock, &error, tried_for + plan.options.round_time())
         {
             SystemClock
                 .sleep_until(now.saturating_add(CONNECTING_PAUSE))
@@ -218,8 +220,8 @@ fn is_connecting(error: &AcquireError) -> bool {
     error.is_unreachable() && failures(error).any(is_late)
 }
 
-/// Whether the connection to a node that was too late was made in the try itself: the next one has the whole time.
-fn has_just_connected(redlock: &Redlock, error: &AcquireError, tried_for: Duration) -> bool {
+/// Whether the connection to a node that was too late is younger than this: the next try finds it ready.
+fn was_just_connected(redlock: &Redlock, error: &AcquireError, age: Duration) -> bool {
     let is_late = |node: &NodeStatus| {
         failures(error).any(|failure| {
             **failure.node() == *node.node && matches!(failure.failure(), Failure::TimedOut(_))
@@ -229,7 +231,7 @@ fn has_just_connected(redlock: &Redlock, error: &AcquireError, tried_for: Durati
         && redlock
             .status()
             .iter()
-            .any(|node| node.is_connected && node.since < tried_for && is_late(node))
+            .any(|node| node.is_connected && node.since < age && is_late(node))
 }
 
 /// Whether the TTL is longer than the guard record of the node allows.

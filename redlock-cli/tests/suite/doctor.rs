@@ -952,7 +952,7 @@ fn a_record_of_another_run_or_none_or_a_foreign_value_is_bad_where_fenced_locks_
         );
     }
     // The longest TTL, four windows and a second.
-    let wait = "the next fenced acquire that a quorum and this node answer restores it (`redlock run --fenced KEY -- true` is one), and its vote counts 1 min 2 s later: wait";
+    let wait = "the next fenced acquire that a quorum and this node answer restores it, and its vote counts 1 min 2 s later: wait";
     for server in [&servers[4], &servers[6]] {
         let message = report.message(server, "guard");
         assert!(message.ends_with(wait), "{message}");

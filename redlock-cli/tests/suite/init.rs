@@ -79,8 +79,7 @@ fn a_node_that_was_flushed_while_a_lease_is_out_gets_its_vote_back_from_clients_
     let holder = holder(&servers);
     let _: () = servers[1].query(&["FLUSHALL"]).unwrap();
     let ended = expect_no_write(&servers.urls(), &servers, &[]);
-    let why = "refused: no record: the next fenced acquire that a quorum and this node answer restores it \
-               (`redlock run --fenced KEY -- true` is one), and its vote \
+    let why = "refused: no record: the next fenced acquire that a quorum and this node answer restores it, and its vote \
                counts 1 min 2 s later";
     assert_told(&ended, &servers[1], why);
     assert_told(&ended, &servers[0], "there is a record, its vote counts");

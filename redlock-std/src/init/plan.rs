@@ -379,8 +379,7 @@ fn fault_at_start(site: &Site, settings: Settings, recovery: Recovery) -> Option
     }
     let cure = match recovery.cure(there.sight()) {
         Cure::Wait(own) => format!(
-            "the next fenced acquire that a quorum and this node answer restores it (`redlock run --fenced KEY -- true` is one), and its \
-             vote counts {} later",
+            "the next fenced acquire that a quorum and this node answer restores it, and its vote counts {} later",
             duration::in_words(own.quarantine())
         ),
         Cure::MoreNodes => {
