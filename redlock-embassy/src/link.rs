@@ -246,6 +246,12 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         self.pipeline.forget_errors();
     }
 
+    /// Whether any of these errors was `NOSCRIPT`.
+    #[cfg(feature = "queue")]
+    pub(crate) const fn has_lost_script(&self) -> bool {
+        self.pipeline.has_lost_script()
+    }
+
     /// Whether any of these errors was neither temporary nor `NOSCRIPT`. Of the commands of the login, only those that load scripts
     /// count.
     #[cfg(feature = "scripts")]
@@ -288,6 +294,13 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
         }
     }
 
+    /// Makes the next [`Goal::Open`] load the script with which plain locks are released. Call it after [`Goal::Answered`].
+    #[cfg(feature = "queue")]
+    pub(crate) fn load_release_script(&mut self, clock: &impl Clock) {
+        self.mail.try_script();
+        self.log_in(Some(login::Step::RELEASE_SCRIPT), clock);
+    }
+
     /// If there is no connection, when the next attempt may start.
     #[cfg(feature = "queue")]
     pub(crate) fn again_at(&self, clock: &impl Clock) -> Instant {
@@ -302,8 +315,6 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "scripts")]
     pub(crate) fn restore_scripts(&mut self, clock: &impl Clock) {
         if self.pipeline.has_lost_script() {
-            #[cfg(feature = "queue")]
-            self.mail.set_lacks_scripts(true);
             self.log_in(Some(login::Step::SCRIPTS), clock);
         }
     }
@@ -313,7 +324,8 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
     #[cfg(feature = "scripts")]
     pub(crate) fn restore_script_of(&mut self, command: &Command<'_>, clock: &impl Clock) {
         #[cfg(feature = "queue")]
-        if self.mail.goes_without_scripts(command) {
+        if command.is_release_from_outside() {
+            self.mail.lack_script();
             self.log_in(None, clock);
             return;
         }
@@ -718,7 +730,7 @@ impl<'a, S: Connect, const TX: usize, const RX: usize> Link<'a, S, TX, RX> {
             (login::Step::Publish, Value::Integer(_) | Value::Error(_)) => {}
             #[cfg(feature = "queue")]
             (step, Value::Other) if step.loads_release_of_lines() => {
-                self.mail.set_lacks_scripts(false);
+                self.mail.have_scripts();
             }
             #[cfg(feature = "scripts")]
             (login::Step::LoadScript(_), Value::Other) => {}

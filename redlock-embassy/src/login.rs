@@ -122,6 +122,10 @@ impl Step {
     #[cfg(feature = "queue")]
     pub(crate) const SUBSCRIPTION: Self = Self::Hello;
 
+    /// The only step that loads the script with which plain locks are released if the node keeps a line.
+    #[cfg(feature = "queue")]
+    pub(crate) const RELEASE_SCRIPT: Self = Self::LoadScript(Self::SCRIPT_COUNT + QUEUED + 1);
+
     /// Whether the next step is sent before this one is answered: the answer must be `OK`, or does not count if the step
     /// [is optional](Self::is_optional). The first two steps are not pipelined without the feature `fence` or `queue`, because this
     /// takes 400 bytes of flash.

@@ -256,6 +256,11 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
                     self.link.subscribe(&self.clock);
                     return Ok(Stage::Open);
                 }
+                #[cfg(feature = "queue")]
+                if self.link.mail.needs_script_for(command) {
+                    self.link.load_release_script(&self.clock);
+                    return Ok(Stage::Open);
+                }
                 self.link.ask_again(&self.clock);
                 Ok(Stage::Open)
             }
@@ -309,6 +314,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         #[cfg(feature = "queue")]
         if self.link.has_refusal() && self.outbox.has_place_in_flight() {
             self.link.mail.refuse(self.clock.now());
+        }
+        #[cfg(feature = "queue")]
+        if self.link.has_lost_script() && self.outbox.has_release_from_outside_in_flight() {
+            self.link.mail.lack_script();
         }
         self.outbox.end_flight(has_error_reply || !is_answered);
         #[cfg(feature = "scripts")]
@@ -415,6 +424,10 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
         #[cfg(feature = "queue")]
         let command = &self.link.mail.at_node(command);
         if self.link.mail.needs_subscription(command) {
+            return Stage::Drain;
+        }
+        #[cfg(feature = "queue")]
+        if self.link.mail.needs_script_for(command) {
             return Stage::Drain;
         }
         let now = self.clock.now();

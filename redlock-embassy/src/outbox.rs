@@ -192,6 +192,16 @@ impl Outbox {
         slots.any(|slot| slot.state == State::InFlight && slot.place.is_some())
     }
 
+    /// Whether a plain release of a client that has not stood in the line is in flight.
+    #[cfg(feature = "queue")]
+    pub(crate) fn has_release_from_outside_in_flight(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| {
+            let command = slot.command(Instant::from_micros(0));
+            slot.state == State::InFlight && command.is_release_from_outside()
+        })
+    }
+
     fn set_next(&mut self, command: Option<&Command<'_>>, state: State) {
         let at = self.position(command);
         if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {

@@ -27,8 +27,19 @@ pub struct Mail {
     /// Whether the client has used fenced locks, and plain ones with a line.
     uses_fences: bool,
     uses_plain_lines: bool,
-    /// The node has lacked a script on this connection, and the client has not loaded those of lines since.
-    lacks_scripts: bool,
+    scripts: Scripts,
+}
+
+/// What is known of the scripts of lines on the current connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Scripts {
+    /// The node has not said that it lacks one.
+    #[default]
+    There,
+    /// The node has lacked one. The next acquire loads the one for releases.
+    Lacking,
+    /// The client has tried to load it.
+    Tried,
 }
 
 /// Whether the node can call this client on the current connection.
@@ -104,7 +115,7 @@ impl Mail {
             turn_ms: 0,
             uses_fences: false,
             uses_plain_lines: false,
-            lacks_scripts: false,
+            scripts: Scripts::There,
         }
     }
 
@@ -179,18 +190,37 @@ impl Mail {
     pub(crate) const fn connected(&mut self) {
         self.status = Status::Unknown;
         self.latest.replies_until_try = 0;
-        self.lacks_scripts = false;
+        self.scripts = Scripts::There;
     }
 
-    /// Records whether the node lacks a script, as far as this client knows.
-    pub(crate) const fn set_lacks_scripts(&mut self, lacks_scripts: bool) {
-        self.lacks_scripts = lacks_scripts;
+    /// Records that the node has lacked a script.
+    pub(crate) fn lack_script(&mut self) {
+        if self.scripts == Scripts::There {
+            self.scripts = Scripts::Lacking;
+        }
+    }
+
+    /// Records that the node has the script with which plain locks are released.
+    pub(crate) const fn have_scripts(&mut self) {
+        self.scripts = Scripts::There;
+    }
+
+    /// Whether the script with which plain locks are released is loaded ahead of `command`. Only once: the user may lack the permission.
+    pub(crate) fn needs_script_for(&self, command: &Command<'_>) -> bool {
+        let is_acquire = matches!(command.verb, Verb::Acquire { .. });
+        self.scripts == Scripts::Lacking && is_acquire && !command.is_fenced()
+    }
+
+    /// Records that the client tries to load it.
+    pub(crate) const fn try_script(&mut self) {
+        self.scripts = Scripts::Tried;
+        self.uses_plain_lines = true;
     }
 
     /// Whether `command` is a release that goes as a short text, because the node lacks the scripts of lines: to load them may take
     /// longer than the round.
-    pub(crate) const fn goes_without_scripts(&self, command: &Command<'_>) -> bool {
-        self.lacks_scripts && command.is_release_from_outside()
+    pub(crate) fn goes_without_scripts(&self, command: &Command<'_>) -> bool {
+        self.scripts != Scripts::There && command.is_release_from_outside()
     }
 
     pub(crate) const fn set_status(&mut self, status: Status) {
