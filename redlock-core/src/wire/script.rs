@@ -12,7 +12,7 @@ pub enum ScriptCall {
     /// By its text, `EVAL`: always works, and loads the script into the node's cache.
     Text,
     /// Like `Text`, but the plain release of a client that has not stood in the line by a script of a sixth of the length, for a
-    /// small send buffer. It calls the first two clients that wait, and gives nobody the turn: a first one that hangs costs two turns.
+    /// small send buffer. It calls the first two clients that wait, and begins no turn. If the first one hangs, the second waits for two turns.
     ShortText,
 }
 
@@ -108,7 +108,7 @@ impl Script {
         sha1: include_str!("../scripts/sent/release_queued.sha1"),
     };
 
-    /// Does what [`RELEASE_QUEUED`](Self::RELEASE_QUEUED) does for a client that has not stood in the line, but gives nobody the turn.
+    /// Does what [`RELEASE_QUEUED`](Self::RELEASE_QUEUED) does for a client that has not stood in the line, but begins no turn.
     #[cfg(any(feature = "queue", feature = "mock"))]
     pub(crate) const RELEASE_OUTSIDE: Self = Self {
         text: include_str!("../scripts/sent/release_outside.lua"),

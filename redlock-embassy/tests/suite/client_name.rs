@@ -126,7 +126,7 @@ fn the_longest_name_is_sent_through_a_small_send_buffer() {
 /// It answers the first command, and closes the connection.
 #[cfg(feature = "queue")]
 #[test]
-fn the_error_of_a_server_that_lets_nobody_in_is_told_although_it_is_the_answer_to_the_name() {
+fn the_error_of_a_full_server_is_told_also_to_a_client_with_a_name() {
     let (world, server) = start();
     let mut node = named(server.node());
     server.answer_with("-ERR max number of clients reached\r\n");

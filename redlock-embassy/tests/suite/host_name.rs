@@ -548,6 +548,12 @@ fn lead(lan: &Lan, hosts: [Ipv4Address; 3]) {
     });
 }
 
+const REPLICA: Who = Who {
+    is_master: false,
+    run_id: 9,
+    ..Who::MASTER
+};
+
 /// Tries for as long as a device needs to find the names again, and to wait for a server that was not known by this name.
 const FOUND_AGAIN: usize = 2 * 20;
 
@@ -594,12 +600,7 @@ fn names_that_led_to_one_server_are_asked_for_again_also_if_another_server_refus
 fn a_name_that_led_to_a_replica_is_asked_for_again() {
     let (servers, mut lan) = lan_of_hosts::<3>();
     let mut lock = lock_of_hosts(&mut lan);
-    let replica = Who {
-        is_master: false,
-        run_id: 9,
-        ..Who::MASTER
-    };
-    servers[2].introduce(replica);
+    servers[2].introduce(REPLICA);
     lead(&lan, [neighbor(2), neighbor(1), NOBODY]);
     assert_eq!(wins(&mut lan, &mut lock, 4), 0);
     let told = error(&mut lan, &mut lock);
@@ -615,18 +616,9 @@ fn a_name_that_led_to_a_replica_is_asked_for_again_also_if_only_extensions_are_s
     let (servers, mut lan) = lan_of_hosts::<3>();
     let mut lock = lock_of_hosts(&mut lan);
     lead(&lan, [neighbor(0), neighbor(1), NOBODY]);
-    let mut lease = loop {
-        match lan.run(lock.try_acquire("dock-7")) {
-            Ok(lease) => break lease,
-            Err(_) => lan.idle(ms(500)),
-        }
-    };
-    let replica = Who {
-        is_master: false,
-        run_id: 9,
-        ..Who::MASTER
-    };
-    servers[2].introduce(replica);
+    assert!(wins(&mut lan, &mut lock, 4) > 0);
+    let mut lease = lan.run(lock.try_acquire("dock-7")).unwrap();
+    servers[2].introduce(REPLICA);
     lead(&lan, [neighbor(2), neighbor(1), NOBODY]);
     servers[0].cut();
     lan.idle(ms(100));

@@ -451,12 +451,7 @@ async fn a_server_may_be_known_by_its_address() {
 #[tokio::test]
 async fn a_server_that_asks_for_a_certificate_gets_the_one_of_the_device() {
     let ca = Authority::new("ca");
-    let (certificate, key) = ca.sign(|_| ());
-    let server = TlsServer::with(
-        &certificate,
-        &key,
-        &["tls-auth-clients", "yes", "tls-ca-cert-file", &ca.file()],
-    );
+    let server = TlsServer::that_asks(&ca);
     let wire = Wire::to(&server);
     let device = KeyPair::generate().unwrap();
     let shown = CertificateParams::new(["device-7".to_owned()]).unwrap();
@@ -502,12 +497,7 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_of_the_device() {
 #[tokio::test]
 async fn a_certificate_of_the_device_that_is_longer_than_either_buffer_is_told() {
     let ca = Authority::new("ca");
-    let (certificate, key) = ca.sign(|_| ());
-    let server = TlsServer::with(
-        &certificate,
-        &key,
-        &["tls-auth-clients", "yes", "tls-ca-cert-file", &ca.file()],
-    );
+    let server = TlsServer::that_asks(&ca);
     let wire = Wire::to(&server);
     let device = KeyPair::generate().unwrap();
     let number = scalar(&device);
@@ -937,6 +927,13 @@ impl TlsServer {
         let mut server = Self::with(&certificate, &key, &[]);
         server.ca = ca.der().to_vec();
         server
+    }
+
+    /// One that asks its clients for certificates of `ca`.
+    fn that_asks(ca: &Authority) -> Self {
+        let (certificate, key) = ca.sign(|_| ());
+        let settings = ["tls-auth-clients", "yes", "tls-ca-cert-file", &ca.file()];
+        Self::with(&certificate, &key, &settings)
     }
 
     fn with(certificate: &str, key: &str, settings: &[&str]) -> Self {
