@@ -522,15 +522,23 @@ async fn a_certificate_of_the_device_that_is_longer_than_either_buffer_is_told()
                 ..Buffers::default()
             };
             with_session(&wire, options, buffers, async |mut stream| {
-                let mut connected = stream.connect().await;
-                // About one handshake of a thousand ends in another way, and the next one does not.
-                if fits && connected.is_err() {
-                    connected = stream.connect().await;
-                }
-                let failure = (!fits).then_some(TlsFailure::TooLong);
                 let len = shown.der().len();
-                assert_eq!(stream.failure(), failure, "{reading}, {writing}, {len}");
-                assert_eq!(connected.is_ok(), fits, "{connected:?}");
+                // On a busy machine, a handshake of hundreds ends in another way, and the next one does not.
+                let mut seen = Vec::new();
+                for _ in 0..5 {
+                    let connected = stream.connect().await;
+                    let failure = connected.is_err().then(|| stream.failure());
+                    seen.push(failure);
+                    if matches!(failure, None | Some(Some(TlsFailure::TooLong))) {
+                        break;
+                    }
+                }
+                let wanted = (!fits).then_some(Some(TlsFailure::TooLong));
+                assert_eq!(
+                    seen.last(),
+                    Some(&wanted),
+                    "{reading}, {writing}, {len}: {seen:?}"
+                );
             })
             .await;
         }
