@@ -17,15 +17,16 @@ use std::process::{Child, Stdio};
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, RedisResult, ToRedisArgs};
 use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use crate::step_clock::StepClock;
-use crate::{child, eventually};
+use crate::child;
 
 /// Several servers that know nothing of each other.
 #[derive(Debug)]
@@ -72,12 +73,17 @@ impl Servers {
     ///
     /// When keys are left.
     pub async fn expect_no_keys(&self) {
-        eventually(
-            "no key is left on any server",
-            Duration::from_secs(5),
-            || self.key_count() == 0,
-        )
-        .await;
+        const LIMIT: Duration = Duration::from_secs(5);
+
+        let start = Instant::now();
+        while self.key_count() > 0 {
+            assert!(
+                start.elapsed() < LIMIT,
+                "keys are left: {:?}",
+                self.iter().map(Server::described_keys).collect::<Vec<_>>()
+            );
+            sleep(Duration::from_millis(2)).await;
+        }
     }
 }
 
@@ -404,6 +410,22 @@ impl Server {
         });
         keys.sort();
         keys
+    }
+
+    /// The keys, each with its milliseconds to live and its value, for the message of a failure.
+    fn described_keys(&self) -> Vec<String> {
+        let keys = self.keys();
+        keys.iter()
+            .map(|key| {
+                let ttl: i64 = self.query(&[b"PTTL", &**key]).expect("PTTL");
+                let value = self.query::<redis::Value>(&[b"GET", &**key]);
+                let value = value.or_else(|_| {
+                    let range: [&[u8]; 5] = [b"ZRANGE", key, b"0", b"9", b"WITHSCORES"];
+                    self.query::<redis::Value>(&range)
+                });
+                format!("{} ({ttl} ms): {value:?}", key.escape_ascii())
+            })
+            .collect()
     }
 
     /// How many keys there are, expired ones not counted.

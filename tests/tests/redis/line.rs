@@ -328,7 +328,12 @@ async fn a_client_that_hangs_in_the_line_costs_the_others_one_turn() {
         assert!(took < options.turn() * 2, "{took:?}");
         drop(stop);
         hanging.join().unwrap();
-        servers.expect_no_keys().await;
+        // A node whose turn ended after the quorum had granted the lock still has it in its line. The next client there clears that.
+        let start = Instant::now();
+        while servers.key_count() > 0 {
+            assert!(start.elapsed() < TTL / 2, "its line would have expired");
+            clients[0].acquire(KEY).await.unwrap().release().await;
+        }
     })
     .await;
 }
