@@ -136,8 +136,11 @@ impl<const N: usize> TlsLine<N> {
         self.failure.set((!is_canceled).then_some(why));
         self.go_to(match self.phase.get() {
             Phase::Wanted => Phase::Failed(why.kind()),
-            // The handshake was done, so this is no longer about TLS at the port: a server that wants a certificate says so now.
-            Phase::Connected => Phase::Failed(ErrorKind::ConnectionAborted),
+            Phase::Connected => Phase::Failed(match why.kind() {
+                // The handshake was done, so TLS is at the port: a server that wants a certificate says so now.
+                ErrorKind::InvalidData => ErrorKind::ConnectionAborted,
+                kind => kind,
+            }),
             Phase::Open => Phase::Ended,
             Phase::Closing | Phase::Abandoned | Phase::Closed | Phase::Failed(_) | Phase::Ended => {
                 Phase::Closed

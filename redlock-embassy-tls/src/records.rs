@@ -15,8 +15,8 @@ pub(crate) struct Place {
     pub(crate) phase: Cell<Phase>,
     /// The server has sent a record that is no valid one. It was not passed on.
     pub(crate) is_broken: Cell<bool>,
-    /// The length of the longest encrypted record of the handshake.
-    pub(crate) longest: Cell<u16>,
+    /// The length of the last encrypted record.
+    pub(crate) last: Cell<u16>,
 }
 
 /// What a server may still send in the clear. Records in the clear are forged easily, and some of them make embedded-tls panic.
@@ -36,17 +36,15 @@ impl Place {
             is_between: Cell::new(true),
             phase: Cell::new(Phase::Hello),
             is_broken: Cell::new(false),
-            longest: Cell::new(0),
+            last: Cell::new(0),
         }
     }
 
     /// Whether a record of this kind and length may come now.
     fn admits(&self, kind: u8, len: u16) -> bool {
         match (kind, self.phase.get()) {
-            (SEALED, phase) => {
-                if phase != Phase::Open {
-                    self.longest.set(self.longest.get().max(len));
-                }
+            (SEALED, _) => {
+                self.last.set(len);
                 SEALED_LENS.contains(&len)
             }
             (HANDSHAKE, Phase::Hello) => {

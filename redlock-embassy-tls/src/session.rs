@@ -125,14 +125,13 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         let mut tls = TlsConnection::new(records, self.read_buffer, write_buffer);
         let mut provider = Provider::new(&self.options, &mut self.entropy);
         let opened = tls.open(TlsContext::new(&config, &mut provider)).await;
-        provider.conclude(opened).map_err(|failure| {
-            // The server has divided its certificates among two records, and embedded-tls reads no message in parts.
-            let is_divided = place.longest.get() >= content_max + SEAL;
-            match failure {
-                TlsFailure::NotTls if is_divided => TlsFailure::TooLong,
-                failure => failure,
-            }
-        })?;
+        let told = |failure| match failure {
+            // The server has divided a message among two records, and embedded-tls reads no message in parts: its certificates, or a
+            // ticket, which holds the certificate of the device.
+            TlsFailure::NotTls if place.last.get() >= content_max + SEAL => TlsFailure::TooLong,
+            failure => failure,
+        };
+        provider.conclude(opened).map_err(told)?;
         place.phase.set(Phase::Open);
         self.line.connected();
         let TlsLine {
@@ -141,7 +140,8 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         let mut command = [0; 64];
         loop {
             let reply = async {
-                let bytes = tls.fill_buf().await.map_err(TlsFailure::of)?;
+                let bytes = tls.fill_buf().await;
+                let bytes = bytes.map_err(|error| told(TlsFailure::of(error)))?;
                 Ok(to_node.write(bytes).await)
             };
             // In the middle of a record, the future that reads must not be dropped.

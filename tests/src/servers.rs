@@ -25,8 +25,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::step_clock::StepClock;
 use crate::child;
+use crate::step_clock::StepClock;
 
 /// Several servers that know nothing of each other.
 #[derive(Debug)]
