@@ -51,7 +51,7 @@ use report::Report;
 /// - a capability: capability (its name), yes, needed_for (kinds), message
 ///
 /// Exit codes: 0 each server serves every kind that is required; 1 one does not; 64 usage; 69 a server
-/// could not be examined to the end, for example because it gave no answer, is busy, or is loading its data;
+/// could not be examined to the end, for example because it gave no answer, wants a password, is busy, or is loading its data;
 /// 70 internal error.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]

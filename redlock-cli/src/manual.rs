@@ -1,10 +1,12 @@
 //! `redlock completions` and `redlock man`: what packages ship beside the command. And the text of `--help`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
 use clap::{Command, ValueHint};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use crate::{exit, output};
 
@@ -42,19 +44,44 @@ fn without_hidden(command: &Command) -> Command {
 }
 
 pub(crate) fn man(arguments: &ManArguments, command: Command) -> ExitCode {
-    let command = with_texts(command, &spaced);
-    let command = match command.get_after_help().map(ToString::to_string) {
-        Some(example) => command.after_help(spaced(&example)),
-        None => command,
-    };
+    let mut command = with_texts(command, &spaced).disable_help_subcommand(true);
     let Some(directory) = &arguments.dir else {
-        let written = clap_mangen::Man::new(command).render(&mut std::io::stdout());
-        return output::ended(written, exit::OK);
+        return output::print(&page(&Man::new(command)), exit::OK);
     };
-    let written = std::fs::create_dir_all(directory);
-    match written.and_then(|()| clap_mangen::generate_to(command, directory)) {
+    command.build();
+    match write_pages(&command, directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::internal(&format!("cannot write the man pages: {error}")),
+    }
+}
+
+fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    for command in shown.chain([command]) {
+        let man = Man::new(command.clone());
+        fs::write(directory.join(man.get_filename()), page(&man))?;
+    }
+    Ok(())
+}
+
+/// A man page whose examples have the lines that they have in the source: roff would join them, and hyphenate commands.
+fn page(man: &Man) -> Vec<u8> {
+    const EXAMPLES: &str = ".SH EXTRA\n";
+    const NEXT: &str = "\n.SH ";
+
+    let mut page = Vec::new();
+    // Writing into memory does not fail.
+    let _written = man.render(&mut page);
+    let text = String::from_utf8_lossy(&page);
+    let parts = text
+        .split_once(EXAMPLES)
+        .and_then(|(before, rest)| Some((before, rest.split_once(NEXT)?)));
+    match parts {
+        Some((before, (examples, after))) => {
+            format!("{before}.SH EXAMPLES\n.nf\n{examples}\n.fi{NEXT}{after}").into()
+        }
+        None => page,
     }
 }
 

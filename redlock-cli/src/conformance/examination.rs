@@ -136,10 +136,10 @@ impl Examination {
     }
 }
 
-/// Whether an error tells only that the server cannot answer now.
+/// Whether an error tells only that the server does not answer now, or wants a password.
 fn is_of_now(error: &str) -> bool {
     let mut words = error.split(|letter: char| !letter.is_ascii_uppercase());
-    words.any(|word| ["BUSY", "LOADING", "MASTERDOWN"].contains(&word))
+    words.any(|word| ["BUSY", "LOADING", "MASTERDOWN", "NOAUTH"].contains(&word))
 }
 
 /// `None` if the user may not ask.

@@ -216,7 +216,7 @@ fn a_server_that_cannot_be_reached_is_not_examined_and_the_text_says_so() {
 }
 
 #[test]
-fn a_server_that_cannot_answer_for_a_while_is_not_examined_to_the_end() {
+fn a_server_that_cannot_answer_for_a_while_or_wants_a_password_is_not_examined_to_the_end() {
     let paused = Server::start();
     let pause = ["CLIENT", "PAUSE", "60000", "WRITE"];
     assert_eq!(paused.query::<String>(&pause).unwrap(), "OK");
@@ -224,7 +224,14 @@ fn a_server_that_cannot_answer_for_a_while_is_not_examined_to_the_end() {
         "EVAL",
         b"-LOADING Redis is loading the dataset in memory\r\n",
     );
-    for (url, why) in [(paused.url(), "no answer"), (loading.url(), "LOADING")] {
+    let locked = Server::start();
+    let wants = ["CONFIG", "SET", "requirepass", "secret"];
+    assert_eq!(locked.query::<String>(&wants).unwrap(), "OK");
+    for (url, why) in [
+        (paused.url(), "no answer"),
+        (loading.url(), "LOADING"),
+        (locked.url(), "NOAUTH"),
+    ] {
         let (code, node) = examined(&url, &[]);
         assert_eq!(code, Some(69), "{node:#}");
         let error = node["error"].as_str().unwrap();

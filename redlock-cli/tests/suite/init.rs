@@ -128,6 +128,20 @@ fn a_node_that_failed_over_and_back_while_a_lease_is_out_gets_its_vote_back_from
 }
 
 #[test]
+fn a_node_that_wants_a_password_says_so() {
+    let servers = unvouched(3);
+    let wants = ["CONFIG", "SET", "requirepass", "secret"];
+    let _: () = servers[2].query(&wants).unwrap();
+    let ended = init(&servers.urls(), &[]);
+    ended.expect_code(1);
+    assert_told(
+        &ended,
+        &servers[2],
+        "refused: NOAUTH Authentication required",
+    );
+}
+
+#[test]
 fn a_node_that_restarted_with_its_data_is_left_to_clients() {
     let servers = unvouched(3);
     assert_eq!(init(&servers.urls(), &[]).code, Some(0));

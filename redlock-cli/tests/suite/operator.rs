@@ -524,6 +524,11 @@ fn completions_and_man_pages_are_made_by_the_command() {
     );
     // Roff would join the items of a list.
     assert!(page.contains(".PP\n\\- 75 "), "{page}");
+    // And it would fill the lines of an example, and hyphenate its commands.
+    let (_, examples) = page.split_once("\n.nf\nExamples:\n").unwrap();
+    let (examples, _) = examples.split_once("\n.fi\n").unwrap();
+    let examples = examples.replace("\\-", "-").replace("\\\\", "\\");
+    end_of(redlock(&["run", "--help"])).expect_stdout(&examples);
     let mut groff = Command::new("groff");
     groff
         .args(["-man", "-Tascii", "-P-c"])

@@ -49,22 +49,35 @@ impl Site {
     /// Reads the state of the node, and checks whether it accepts writes.
     pub async fn look(node: &Node) -> Result<Self, Obstacle> {
         let mut connection = node.connect().await.map_err(Obstacle::Away)?;
-        let mut questions = Question::default().script("look");
+        let mut questions = Pipeline::new();
         Info::ask(&mut questions);
+        // Before the script: a server that wants a password answers no command with that many arguments, and closes the connection.
+        let infos = connection.ask(&questions).await.map_err(Obstacle::Away)?;
+        let info = Self::read_info(&infos).map_err(Obstacle::Unfit)?;
         let sent = now_micros();
-        let replies = connection.ask(&questions).await.map_err(Obstacle::Away)?;
-        Self::read(connection, &replies, sent).map_err(Obstacle::Unfit)
+        let script = Question::default().script("look");
+        let replies = connection.ask(&script).await.map_err(Obstacle::Away)?;
+        Self::read(connection, info, &replies, sent).map_err(Obstacle::Unfit)
     }
 
-    fn read(connection: Connection, replies: &[Value], sent: i64) -> Result<Self, String> {
-        let received = now_micros();
-        let (answer, infos) = replies.split_first().ok_or("no answer")?;
-        let (info, _) = Info::read(infos).ok_or("no answer")?;
+    fn read_info(replies: &[Value]) -> Result<Info, String> {
+        let (info, _) = Info::read(replies).ok_or("no answer")?;
         let info = info?;
-        // Checked first, because on a replica the script only answers READONLY.
-        if !info.is_master() {
-            return Err(format!("a replica of {}: name masters only", info.master()));
+        // Before the script, because a replica answers only READONLY to it.
+        match info.is_master() {
+            true => Ok(info),
+            false => Err(format!("a replica of {}: name masters only", info.master())),
         }
+    }
+
+    fn read(
+        connection: Connection,
+        info: Info,
+        replies: &[Value],
+        sent: i64,
+    ) -> Result<Self, String> {
+        let received = now_micros();
+        let answer = replies.first().ok_or("no answer")?;
         let answer = Answer::read(answer, &info)?;
         if info.run_id().is_empty() || info.replication_id().is_empty() {
             return Err("INFO has no run_id or no master_replid".to_owned());
