@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redlock_core::{
-    Acquisition, BuildError, Clock, Failure, Instant, KeyName, Lease, Options, Transport,
+    Acquisition, BuildError, Clock, Failure, Instant, KeyName, Lease, Options, RESERVED_PREFIX,
+    Transport,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -156,7 +157,7 @@ impl Redlock {
     /// # Panics
     ///
     /// The runtime needs its I/O and time drivers (`enable_all`). Without them, the background tasks panic, and calls
-    /// that wait panic too.
+    /// that wait panic too. So do calls of this handle and its guards that are polled outside a tokio runtime.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
@@ -358,7 +359,7 @@ impl Redlock {
     }
 
     /// Returns a handle that puts `prefix` before each key. Without a prefix, the keys are the same as those of other
-    /// Redlock clients.
+    /// Redlock clients. No key of a lock may begin with `redlock:`.
     #[must_use]
     pub fn with_prefix(&self, prefix: impl AsRef<[u8]>) -> Self {
         Self {
@@ -624,8 +625,9 @@ impl Redlock {
     /// that were dropped.
     ///
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
-    /// after a guard was dropped, its key is left. This waits until the nodes to which there is a connection have answered, at most
-    /// for four node timeouts or a second, whichever is longer: a node that hangs is waited for so long. Guards that still exist are not released by it. So the order of a shutdown is:
+    /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four node
+    /// timeouts or a second, whichever is longer: a node that hangs, or that closes each connection, is waited for so long. Guards that
+    /// still exist are not released by it. So the order of a shutdown is:
     ///
     /// 1. Take no new work.
     /// 2. Await the tasks that hold guards, or abort them and await their ends. This drops the guards.
@@ -923,7 +925,7 @@ impl Redlock {
         key: &[u8],
         since: Instant,
     ) -> Result<(Arc<[u8]>, AcquireScope), AcquireError> {
-        let key = self.full_key(key).map_err(AcquireError::KeyTooLong);
+        let key = self.full_key(key);
         let scope = match &key {
             Ok(key) => self.telemetry.acquire(key, since),
             // The function that labels keys is asked only about keys of locks.
@@ -939,16 +941,21 @@ impl Redlock {
         }
     }
 
-    /// Returns the key with the prefix, or its length if that is too long.
-    fn full_key(&self, key: &[u8]) -> Result<Arc<[u8]>, usize> {
+    /// Returns the key with the prefix, if a lock may have it.
+    fn full_key(&self, key: &[u8]) -> Result<Arc<[u8]>, AcquireError> {
         let length = self.prefix.len() + key.len();
         if length > MAX_KEY {
-            return Err(length);
+            return Err(AcquireError::KeyTooLong(length));
         }
-        if self.prefix.is_empty() {
-            return Ok(Arc::from(key));
+        let key: Arc<[u8]> = match self.prefix.is_empty() {
+            true => Arc::from(key),
+            false => self.prefix.iter().chain(key).copied().collect(),
+        };
+        // The core refuses it too. But an acquire that it refuses counts as one that has asked the nodes.
+        match key.starts_with(RESERVED_PREFIX.as_bytes()) {
+            true => Err(redlock_core::AcquireError::ReservedKey.into()),
+            false => Ok(key),
         }
-        Ok(self.prefix.iter().chain(key).copied().collect())
     }
 }
 

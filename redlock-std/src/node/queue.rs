@@ -464,14 +464,15 @@ impl Queue {
     }
 
     /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached. One that is
-    /// silent may only be busy for a moment.
+    /// silent may only be busy for a moment, and one that has closed a connection may accept the next one.
     pub(crate) fn releases_to_wait_for(&self) -> usize {
-        match self.lock().status {
-            Status::Connecting | Status::Up | Status::Silent(_) => {}
-            Status::Failing { .. } | Status::Ended => return 0,
-        }
         let state = self.lock();
-        match state.may_have_keys() {
+        let is_soon = match &state.status {
+            Status::Connecting | Status::Up | Status::Silent(_) => true,
+            Status::Failing { kind, .. } => matches!(kind, TransportError::Disconnected),
+            Status::Ended => false,
+        };
+        match is_soon && state.may_have_keys() {
             true => state.queued_releases(),
             false => 0,
         }

@@ -63,6 +63,8 @@ async fn an_acquire_that_fails_is_counted_by_its_outcome() {
     too_short.acquire("other").await.unwrap_err();
     too_short.try_acquire("other").await.unwrap_err();
     assert_eq!(count("invalid"), 5, "options that cannot work");
+    let tries = metrics.values("redlock.client.acquire.tries{outcome=invalid}");
+    assert_eq!(tries, [0.0; 5], "no node was asked");
     nodes.iter().for_each(MemoryNode::kill);
     redlock.try_acquire("other").await.unwrap_err();
     assert_eq!(count("unreachable"), 1);

@@ -36,6 +36,22 @@ fn a_process_that_closes_the_handle_before_it_ends_leaves_no_key_in_200_runs() {
     assert!(servers.key_count() > 0, "the release was not sent");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_waits_for_nodes_that_have_just_closed_a_young_connection() {
+    let servers = Servers::start(3);
+    for micros in (0..30_000).step_by(500) {
+        let redlock = Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
+        let guard = redlock.acquire("dock-7").await.unwrap();
+        for server in servers.iter() {
+            let _killed: u64 = server.query(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+        }
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+        drop(guard);
+        let unanswered = redlock.close().await;
+        assert_eq!((unanswered, servers.key_count()), (0, 0), "{micros} us");
+    }
+}
+
 #[test]
 fn a_close_counts_the_releases_that_were_lost_with_the_runtime_of_the_connections() {
     let servers = Servers::start(3);
