@@ -54,8 +54,9 @@ use turns::Turns;
 ///
 /// Every future may be dropped at any point. The next operation of any task releases what a dropped [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire), [`hold`](Self::hold) or [`release`](Self::release) has left. To do this earlier, call
-/// [`release_abandoned`](Self::release_abandoned). If a key has more than 64 bytes, or more than four futures are dropped before the
-/// next operation, a key may expire instead. On a node without a connection, this is so for more than two futures.
+/// [`release_abandoned`](Self::release_abandoned). If several have left something, it waits for the releases of all but one, each for
+/// a node timeout at most. If a key has more than 64 bytes, or more than four futures are dropped before the next operation, a key may
+/// expire instead. On a node that has no connection, or does not answer within the node timeout, this is so for more than two futures.
 ///
 /// A future that is dropped before its first poll has done nothing.
 ///
@@ -209,6 +210,7 @@ where
         let acquired = self.acquire_by(acquisition, key).await;
         let lease = acquired.map_err(HoldError::NotAcquired)?;
         let mut held = Held::new(self, &lease);
+        held.is_working = true;
         // `keep` is polled before the work: if the lease has expired during a long pause, the work does not run any more.
         let keep = self.keep(&mut held.lease, max_extensions);
         let done = match select(keep, work(&lease)).await {
@@ -218,6 +220,7 @@ where
             }
             Either::Second(result) => Ok(result),
         };
+        held.is_working = false;
         self.release_held(held).await;
         done
     }
@@ -282,8 +285,13 @@ where
         let mut turn = self.next_turn().await;
         while let Some(orphan) = change(&self.orphans, Vec::pop) {
             let mut release = pin!(turn.release(orphan));
-            // One poll sends the release to all nodes. The answers are not waited for.
-            poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_ready())).await;
+            if change(&self.orphans, |orphans| !orphans.is_empty()) {
+                // A node stores only two releases until they are answered.
+                release.await;
+            } else {
+                // One poll sends the release to all nodes. The answers are not waited for.
+                poll_fn(|cx| Poll::Ready(release.as_mut().poll(cx).is_ready())).await;
+            }
         }
         turn
     }
@@ -402,6 +410,12 @@ impl<M: RawMutex> Drop for Wake<'_, M> {
 struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> {
     shared: &'s Shared<M, T, C, E, MAX, O>,
     lease: Lease<&'k [u8]>,
+    /// If it is dropped now, its keys are deleted, even before `Options::min_hold` is over.
+    #[cfg_attr(
+        not(feature = "min-hold"),
+        expect(dead_code, reason = "they are deleted in any case")
+    )]
+    is_working: bool,
     is_released: bool,
 }
 
@@ -410,6 +424,7 @@ impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E,
         Self {
             shared,
             lease: lease.with_key(lease.key().as_ref()),
+            is_working: false,
             is_released: false,
         }
     }
@@ -423,6 +438,10 @@ impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E,
 
 impl<M: RawMutex, T, C, E, const MAX: usize, O> Drop for Held<'_, '_, M, T, C, E, MAX, O> {
     fn drop(&mut self) {
+        #[cfg(feature = "min-hold")]
+        if self.is_working {
+            self.lease.end_min_hold();
+        }
         // A longer key, or one too many, expires.
         if !self.is_released
             && let Ok(key) = Key::from_slice(self.lease.key())

@@ -40,6 +40,8 @@ mod min_hold;
 mod net_socket;
 #[cfg(all(feature = "observe", feature = "log", not(feature = "defmt")))]
 mod observer;
+#[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
+mod orphans;
 mod priorities;
 mod release;
 mod scripts;

@@ -376,6 +376,27 @@ fn a_hold_and_a_release_that_are_dropped_while_they_wait_for_their_turn_leave_no
     });
 }
 
+#[test]
+#[cfg(feature = "min-hold")]
+fn a_shared_hold_that_is_dropped_before_its_work_is_done_keeps_no_key_for_its_min_hold() {
+    for work_takes in [ms(20), ms(500)] {
+        let clock = &MockClock::new();
+        let nodes = MockNode::array(clock);
+        let shared = &shared(clock, &nodes);
+        clock.run(async {
+            let options = *shared.turn().await.options();
+            let options = options.min_hold(ms(8_000)).unwrap();
+            shared.turn().await.set_options(options);
+            let hold = shared.hold("dock-7", async |_| sleep(clock, work_takes).await);
+            select(hold, sleep(clock, ms(100))).await;
+            shared.release_abandoned().await;
+            sleep(clock, ms(20)).await;
+        });
+        let is_kept = work_takes < ms(100);
+        assert!(nodes.iter().all(|node| node.is_empty() != is_kept));
+    }
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 
