@@ -674,6 +674,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::eventually;
 
     #[tokio::test]
     async fn a_paused_server_does_not_answer_until_it_is_resumed() {
