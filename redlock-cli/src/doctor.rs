@@ -90,7 +90,7 @@ A user for locks whose keys begin with lock:, as one command, on each node.
 ///   denied_keys
 /// - line:         user, denied (commands), unknown (as above), denied_keys, denied_channels
 /// - guard:        record (absent, foreign, counts, quarantined, other_run, other_data, older, unknown),
-///   settings, counts_in_ms
+///   settings (max_ttl_ms, window_ms, step_back_ms), counts_in_ms
 /// - clock:        offset_us, error_us
 /// - drift:        drift_ppm, error_ppm
 ///

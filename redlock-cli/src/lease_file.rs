@@ -355,11 +355,12 @@ impl LeaseFile {
     }
 
     /// Removes the file of a lease that is over, unless another process uses it, or the file of another lease has its name by now. The
-    /// name may be a symbolic link: then the lease is in the file behind it, and both are removed.
+    /// name may be a symbolic link to the file: then both are removed. A link to a link, as /dev/stdin is, stays.
     pub(crate) fn remove(&self) -> Result<(), String> {
         if self.is_used_elsewhere {
             return Ok(());
         }
+        let is_link = is_link_to(&self.file, &self.path);
         let removed = match is_at(&self.file, &self.path) {
             Ok(true) => self.path.canonicalize().and_then(remove_file),
             Ok(false) => return Ok(()),
@@ -371,13 +372,22 @@ impl LeaseFile {
                 Err(format!("the lease file {path} is left: {error}; remove it"))
             }
             _ => {
-                if self.path.is_symlink() {
+                if is_link {
                     let _link = remove_file(&self.path);
                 }
                 Ok(())
             }
         }
     }
+}
+
+/// Whether `path` is a symbolic link to the open `file` itself, not to another link.
+fn is_link_to(file: &File, path: &Path) -> bool {
+    let directory = path.parent().unwrap_or(path);
+    path.read_link().is_ok_and(|target| {
+        let target = directory.join(target);
+        !target.is_symlink() && is_at(file, &target).unwrap_or(false)
+    })
 }
 
 /// Whether the open `file` is the one that has this name now.

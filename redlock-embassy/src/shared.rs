@@ -411,10 +411,6 @@ struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> {
     shared: &'s Shared<M, T, C, E, MAX, O>,
     lease: Lease<&'k [u8]>,
     /// If it is dropped now, its keys are deleted, even before `Options::min_hold` is over.
-    #[cfg_attr(
-        not(feature = "min-hold"),
-        expect(dead_code, reason = "they are deleted in any case")
-    )]
     is_working: bool,
     is_released: bool,
 }

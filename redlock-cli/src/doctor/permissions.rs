@@ -28,6 +28,12 @@ pub(crate) struct Permissions {
     no_introduction: Option<String>,
 }
 
+/// Whether a node has refused the keys, whoever asks for them, because it is one of a Redis Cluster.
+fn is_of_cluster(error: &str) -> bool {
+    let code = error.split(' ').next();
+    code.is_some_and(|code| ["CLUSTERDOWN", "MOVED", "ASK", "CROSSSLOT"].contains(&code))
+}
+
 /// A command that clients send, itself or in a script.
 struct Command {
     /// The name in an ACL.
@@ -238,6 +244,15 @@ impl Permissions {
                 "the user may not use the key {GUARD_KEY}, which the restart guard needs too, so it can take no fenced lock, \
                  and a plain lock only without the restart guard (--no-restart-guard): ACL SETUSER {user} \
                  ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
+            ))
+        } else if let Some(why) = self
+            .no_introduction
+            .as_ref()
+            .filter(|why| is_of_cluster(why))
+        {
+            bad(format!(
+                "it does not answer the question that clients ask first ({why}), because it is a node of a Redis Cluster: no client can \
+                 take a lock there"
             ))
         } else if let Some(why) = &self.no_introduction {
             bad(format!(

@@ -240,11 +240,6 @@ impl Copy {
     }
 
     async fn run(&mut self, text: &str) -> Result<(), String> {
-        // A connection that fails is not used again.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.node.connect().await?,
-        };
         let mut script = redis::pipe();
         let script = script
             .cmd("EVAL")
@@ -254,7 +249,20 @@ impl Copy {
             .arg(&*self.record_key)
             .arg(self.token.as_bytes())
             .arg(text);
-        let replies = connection.ask(script).await?;
+        // A connection that fails is not used again.
+        let idle = self.connection.take();
+        let was_idle = idle.is_some();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => self.node.connect().await?,
+        };
+        let mut replies = connection.ask(script).await;
+        if replies.is_err() && was_idle && !connection.was_late() {
+            // The node, or something on the way to it, may have closed it because it was idle.
+            connection = self.node.connect().await?;
+            replies = connection.ask(script).await;
+        }
+        let replies = replies?;
         self.connection = Some(connection);
         match replies.first() {
             Some(Value::ServerError(error)) => Err(in_words(error)),

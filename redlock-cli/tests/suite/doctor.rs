@@ -90,6 +90,19 @@ fn a_node_that_is_down_is_one_bad_line() {
 }
 
 #[test]
+fn a_new_node_of_a_cluster_is_told_as_such_and_not_as_one_whose_user_lacks_a_permission() {
+    let server = Server::start_with(&["--cluster-enabled", "yes"]);
+    let report = Report::of(&[server.url()], &[]);
+    assert_eq!(report.code, Some(1));
+    let message = report.message(&server, "permissions");
+    assert!(
+        message.contains("it is a node of a Redis Cluster"),
+        "{message}"
+    );
+    assert!(!message.contains("ACL"), "{message}");
+}
+
+#[test]
 fn a_node_that_wants_a_password_says_so() {
     let servers = healthy(1);
     set(&servers[0], "requirepass", "secret");

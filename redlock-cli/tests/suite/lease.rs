@@ -209,6 +209,19 @@ fn an_unlock_removes_the_file_behind_a_link() {
 }
 
 #[test]
+fn a_link_to_a_link_stays_for_it_may_be_that_of_stdin() {
+    let servers = Servers::start(3);
+    let (directory, file) = place();
+    let [inner, outer] = ["inner", "outer"].map(|name| directory.path().join(name));
+    std::os::unix::fs::symlink(&file, &inner).unwrap();
+    std::os::unix::fs::symlink("inner", &outer).unwrap();
+    lock(&servers, &file, &[]).expect_code(0);
+    with(&servers, "unlock", &outer).expect_code(0);
+    assert!(!file.exists());
+    assert!(inner.is_symlink() && outer.is_symlink());
+}
+
+#[test]
 fn the_file_of_another_lease_is_not_removed_with_the_one_whose_name_it_has() {
     let servers = Servers::start(3);
     let (_directory, file) = place();

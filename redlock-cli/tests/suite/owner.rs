@@ -45,6 +45,20 @@ fn the_owner_is_shown_while_it_holds_the_lock_and_its_record_ends_with_it() {
 }
 
 #[test]
+fn the_record_ends_with_the_lock_although_its_connection_was_closed() {
+    let servers = Servers::start(3);
+    let holder = Process::ready(run(&servers, &["--owner=web-1"], KEY, HOLD));
+    eventually("a record on each node", || servers.iter().all(has_record));
+    for server in servers.iter() {
+        let closed: usize = server.query(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+        assert!(closed > 1, "the connections of the lock and of the record");
+    }
+    holder.signal(Signal::TERM);
+    holder.end().expect_code(128 + 15);
+    expect_no_record(&servers);
+}
+
+#[test]
 fn the_record_of_a_holder_that_was_killed_ends_with_its_lock() {
     let servers = Servers::start(3);
     let options = ["--ttl=2s", "--owner=web-1", "--die-with-parent"];

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use redlock_tests::{Authority, Certified, TlsServer};
+use redlock_tests::{Authority, Certified, Servers, TlsServer};
 
 use crate::process::{end_of, redlock};
 
@@ -29,6 +29,48 @@ fn every_command_shows_its_certificate_and_trusts_the_authority_it_is_given() {
         let told = ended.stdout + &ended.stderr;
         assert_eq!(ended.code, Some(0), "{arguments:?}: {told}");
     }
+}
+
+#[test]
+fn a_variable_that_is_empty_is_not_set_and_an_error_names_the_variable() {
+    let servers = Servers::start(1);
+    let inspect = || {
+        let mut command = redlock(&["inspect", "dock-7"]);
+        command.env("REDLOCK_NODES", servers[0].url());
+        command
+    };
+    let variables = ["REDLOCK_TLS_CA", "REDLOCK_TLS_CERT", "REDLOCK_TLS_KEY"];
+    let mut command = inspect();
+    command.envs(variables.map(|name| (name, "")));
+    end_of(command).expect_code(0);
+    for (name, why) in [
+        ("REDLOCK_TLS_CA", "REDLOCK_TLS_CA /gone cannot be read"),
+        (
+            "REDLOCK_TLS_CERT",
+            "REDLOCK_TLS_CERT needs the private key too",
+        ),
+        (
+            "REDLOCK_TLS_KEY",
+            "REDLOCK_TLS_KEY needs the certificate too",
+        ),
+    ] {
+        let mut command = inspect();
+        command.env(name, "/gone");
+        let ended = end_of(command);
+        ended.expect_code(64);
+        ended.expect_stderr(why);
+    }
+}
+
+#[test]
+fn a_port_without_tls_is_told_as_one_that_may_be() {
+    let servers = Servers::start(1);
+    let url = format!("rediss://127.0.0.1:{}", servers[0].port());
+    let mut command = redlock(&["doctor", "--node", &url]);
+    command.env_remove("REDLOCK_NODES");
+    let ended = end_of(command);
+    ended.expect_code(1);
+    ended.expect_stdout("(over TLS; is this its TLS port?)");
 }
 
 #[test]
@@ -284,7 +326,7 @@ fn nothing_of_a_private_key_is_told_that_stands_in_place_of_its_file() {
             .env("REDLOCK_TLS_CERT", certificate)
             .env("REDLOCK_TLS_KEY", value);
         let ended = end_of(command);
-        let why = "--tls-key (not shown, it may be a private key: give the path of a file)";
+        let why = "REDLOCK_TLS_KEY (not shown, it may be a private key: give the path of a file)";
         ended.expect_stderr(why);
     }
 }

@@ -68,8 +68,12 @@ impl Node {
             }),
             Ok(Err(error)) => Err(reason(&error)),
             Err(_elapsed) => Err(format!(
-                "no connection within {}",
-                duration::in_words(self.patience)
+                "no connection within {}{}",
+                duration::in_words(self.patience),
+                match self.address.is_tls() {
+                    true => " (over TLS; is this its TLS port?)",
+                    false => "",
+                }
             )),
         }
     }
