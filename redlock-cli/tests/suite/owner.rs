@@ -47,7 +47,7 @@ fn the_owner_is_shown_while_it_holds_the_lock_and_its_record_ends_with_it() {
 #[test]
 fn the_record_ends_with_the_lock_although_its_connection_was_closed() {
     let servers = Servers::start(3);
-    let holder = Process::ready(run(&servers, &["--owner=web-1", "--ttl=5m"], KEY, HOLD));
+    let holder = Process::ready(run(&servers, &["--owner=web-1", "--ttl=50s"], KEY, HOLD));
     eventually("a record on each node", || servers.iter().all(has_record));
     for server in servers.iter() {
         let closed: usize = server.query(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
