@@ -577,6 +577,8 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
         } else {
             "use a shorter --ttl, or give the nodes (redlock init --repair --max-ttl) and all fenced clients a longer --max-ttl"
         }
+    } else if failures().any(is_of_certificates) {
+        "check --tls-ca, --tls-cert, and the names in the URLs of these nodes"
     } else if failures().all(is_away) {
         "check whether these nodes are up"
     } else if failures().any(is_away)
@@ -639,6 +641,16 @@ fn is_of_open_files(failure: &NodeError) -> bool {
     match failure.failure() {
         NodeFailure::Transport(TransportError::Unreachable(why)) => {
             why.contains("Too many open files")
+        }
+        _ => false,
+    }
+}
+
+/// Whether the node or this client has refused the certificate of the other.
+fn is_of_certificates(failure: &NodeError) -> bool {
+    match failure.failure() {
+        NodeFailure::Transport(TransportError::Unreachable(why)) => {
+            why.contains("peer certificate") || why.contains("fatal alert")
         }
         _ => false,
     }

@@ -198,6 +198,15 @@ impl AcquireError {
         )
     }
 
+    /// Whether too few nodes gave a vote because their clocks are not within the window of each other.
+    fn clocks_differ(&self) -> bool {
+        let mut missing = self.missing_votes().peekable();
+        let is_apart = |error: &NodeError| {
+            matches!(error.denial(), Some(Denial::TooOld(_) | Denial::TooNew(_)))
+        };
+        missing.peek().is_some() && missing.all(is_apart)
+    }
+
     /// Whether too few nodes gave a vote, and `redlock init` lets some of them vote at once if their servers are new. It needs all
     /// nodes and no record, so not while one of them refuses this client or is known to have a record.
     fn may_be_new_servers(&self) -> bool {
@@ -268,6 +277,9 @@ impl fmt::Display for AcquireError {
                 }
                 if self.is_login_refused() {
                     f.write_str("; check the users and the passwords in the URLs of these nodes")?;
+                }
+                if self.clocks_differ() {
+                    f.write_str("; set the clocks of the nodes, with NTP for example")?;
                 }
                 Ok(())
             }

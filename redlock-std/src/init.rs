@@ -113,7 +113,8 @@ pub enum InitError {
     Failed {
         /// The name of each node, and what was done or why nothing was written.
         nodes: Vec<(String, String)>,
-        /// What was written, and what to do.
+        /// What was written, and what to do. It names rules as the options of `redlock init`: `--max-ttl` is
+        /// [`Fencing::with_max_ttl`](crate::Fencing::with_max_ttl), for example.
         advice: String,
     },
 }

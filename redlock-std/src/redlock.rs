@@ -157,7 +157,8 @@ impl Redlock {
     /// # Panics
     ///
     /// The runtime needs its I/O and time drivers (`enable_all`). Without them, the background tasks panic, and calls
-    /// that wait panic too. So do calls of this handle and its guards that are polled outside a tokio runtime.
+    /// that wait panic too. So do calls of this handle and its guards that are polled outside a tokio runtime. The runtime must run
+    /// while the handle is used: one that is between two `block_on` sends nothing, and the status of the nodes does not change.
     pub fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         options: Options,
@@ -410,7 +411,11 @@ impl Redlock {
     /// as a quarantine, is known from the answer to the last acquire, and so is a node that refuses all of them, because its memory is full
     /// or the user may not call the command, for example; not one that refuses because of the value of a key. Only an acquire asks a
     /// node again whose configuration cost it its vote, such as a replica: so a readiness check that keeps requests away should try
-    /// one while it is not ready, of a key of its own. The process can acquire locks if a majority has a vote:
+    /// one while it is not ready, of a key of its own.
+    ///
+    /// Two things are in the errors of acquires only: that a node answers later than the node timeout (compare
+    /// [`round_trip`](NodeStatus::round_trip)), and for fenced locks, that the clocks of nodes differ by more than the window. Apart
+    /// from them, the process can acquire locks if a majority has a vote:
     ///
     /// ```
     /// # fn is_ready(redlock: &redlock_std::Redlock) -> bool {

@@ -158,6 +158,10 @@ fn unreachable(why: &str) -> Finding {
         ": check the user and the password in its URL"
     } else if is_error_reply(why) {
         ""
+    } else if why.contains("peer certificate") {
+        ": check --tls-ca, and the date and the names in the certificate of the node"
+    } else if why.contains("fatal alert") {
+        ": check --tls-cert and --tls-key"
     } else {
         ": check whether it is up, and whether this machine can reach it"
     };

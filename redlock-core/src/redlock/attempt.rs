@@ -226,6 +226,9 @@ where
                 ballot.verdict = Verdict::Unreachable;
             }
             self.plan_look(&mut learned.waiting, &ballot, learned.round_micros);
+        } else if O::OBSERVES && ballot.uncounted.len() > 0 {
+            // Nobody sees the report of a lock that was won. But another name that is lost may cost the next one.
+            self.record_duplicates(&mut ballot);
         }
         if ballot.verdict == Verdict::Won
             || !learned.waiting.is_in_line()

@@ -98,6 +98,24 @@ fn an_acquire_and_a_release_are_reported_with_their_times() {
 }
 
 #[test]
+fn a_vote_that_a_second_name_of_a_server_costs_is_reported_also_if_the_lock_is_won() {
+    let (clock, recorder) = (MockClock::new(), Recorder::default());
+    let nodes: [Node<'_>; 2] = Node::array(&clock);
+    nodes[0].set_latency(ms(2));
+    let names = [&nodes[0], &nodes[1], &nodes[1]];
+    let entropy = SeededEntropy::new(1);
+    let redlock = Redlock::<_, _, _, 3>::new(names, &clock, entropy, one_round()).unwrap();
+    let mut redlock = redlock.with_observer(&recorder);
+    for _ in 0..2 {
+        let lease = clock.run(redlock.try_acquire(KEY)).unwrap();
+        let events = recorder.take();
+        assert!(events.contains(&"node 2 failed".to_owned()), "{events:?}");
+        clock.run(redlock.release(lease));
+        recorder.take();
+    }
+}
+
+#[test]
 fn each_way_in_which_an_acquire_fails_is_reported_and_so_is_each_node_that_failed() {
     let (clock, recorder) = (MockClock::new(), Recorder::default());
     let nodes: [Node<'_>; 3] = Node::array(&clock);

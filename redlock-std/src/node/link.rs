@@ -83,7 +83,7 @@ impl Link {
         };
         timeout(limit, prepared).await.unwrap_or_else(|_elapsed| {
             Err(NotConnected {
-                kind: not_answered_within(limit),
+                kind: not_answered_within(limit, address),
                 was_late: true,
                 has_shaken_hands: address.is_tls(),
             })
@@ -197,8 +197,13 @@ pub(crate) fn no_connection_within(limit: Duration) -> TransportError {
 }
 
 /// The login, the TLS handshake or the question who the node is was not answered.
-pub(crate) fn not_answered_within(limit: Duration) -> TransportError {
-    let message = format!("connected, but no answer within {} ms", limit.as_millis());
+pub(crate) fn not_answered_within(limit: Duration, address: &Address) -> TransportError {
+    let hint = match address.is_tls() {
+        true => "; check that this port has TLS",
+        false => "",
+    };
+    let limit = limit.as_millis();
+    let message = format!("connected, but no answer within {limit} ms{hint}");
     TransportError::Unreachable(message.into())
 }
 

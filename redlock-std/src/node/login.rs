@@ -132,11 +132,14 @@ impl LastWords {
             return kind;
         }
         TransportError::Unreachable(self.0.as_ref().map_or_else(
-            || "the server closed the connection before it answered".into(),
+            || NO_ANSWER.into(),
             |words| format!("the server closed the connection: {words}").into(),
         ))
     }
 }
+
+const NO_ANSWER: &str = "the server closed the connection before it answered; check that the scheme of its URL fits the port: \
+                         redis://, or rediss:// for TLS";
 
 /// Why a node has not accepted the user and the password, or has not looked at them.
 fn refusal(error: &ServerError) -> TransportError {
@@ -348,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_a_node_that_closes_the_connection_without_an_error_this_is_told() {
-        let expected = unreachable("the server closed the connection before it answered");
+        let expected = unreachable(NO_ANSWER);
         for sent in [&b""[..], b"+OK\r\n", b"-ERR not at its e"] {
             let errors = closed(WITHOUT, sent).await;
             assert_eq!(errors, [expected.clone(), expected.clone()]);

@@ -58,7 +58,7 @@ impl Subscription {
         .await;
         match opened {
             Ok(opened) => opened.map_err(not_open(false)),
-            Err(_elapsed) => Err(not_open(true)(not_answered_within(to_set_up))),
+            Err(_elapsed) => Err(not_open(true)(not_answered_within(to_set_up, address))),
         }
     }
 
