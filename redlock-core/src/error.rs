@@ -91,7 +91,7 @@ impl<E, const MAX: usize> ExtendError<E, MAX> {
 text! {
     impl [E, const MAX: usize] for ExtendError<E, MAX> [E] {
         Self::Lost(report) => "the lock {} is lost: {}", report.key(), losers(report);
-        Self::Unreachable(report) => "no quorum for {}: {}", report.key(), voters(report);
+        Self::Unreachable(report) => "no quorum for {}: {}{}", report.key(), Gone(report.tally().refused), extenders(report);
         Self::TooLate(report) => "{} was extended only after its validity was over: {}", report.key(),
             report.nodes_text(report.tally().granted, " extended it");
         Self::Expired => "the validity of the lease is over";
@@ -126,8 +126,8 @@ pub enum LossCause<E, const MAX: usize> {
 text! {
     impl [E, const MAX: usize] for LossCause<E, MAX> [E] {
         Self::Lost(report) => "the lock {} is lost: {}", report.key(), losers(report);
-        Self::Unreachable(report) => "the lease could not be extended: no quorum for {}: {}", report.key(),
-            voters(report);
+        Self::Unreachable(report) => "the lease could not be extended: no quorum for {}: {}{}", report.key(),
+            Gone(report.tally().refused), extenders(report);
         Self::Expired => "the validity of the lease is over: it was not extended in time";
         Self::ExtensionsSpent =>
             "the validity of the lease is over: max_extensions allows no further extension";
@@ -188,11 +188,34 @@ impl core::error::Error for BuildError {}
 /// the message counts the nodes that failed.
 fn voters<E, const MAX: usize>(report: &Report<E, MAX>) -> NodesText<'_, E, MAX> {
     let tally = report.tally();
+    counted(report, tally.granted + tally.refused, " voted")
+}
+
+/// The same of an extension: a node that refuses it has no longer the key.
+fn extenders<E, const MAX: usize>(report: &Report<E, MAX>) -> NodesText<'_, E, MAX> {
+    counted(report, report.tally().granted, " extended it")
+}
+
+fn counted<'r, E, const MAX: usize>(
+    report: &'r Report<E, MAX>,
+    count: usize,
+    what: &'static str,
+) -> NodesText<'r, E, MAX> {
     let failed = report.failures().count();
-    if failed == tally.unknown {
-        report.nodes_text(tally.granted + tally.refused, " voted")
+    if failed == report.tally().unknown {
+        report.nodes_text(count, what)
     } else {
         report.nodes_text(failed, " failed")
+    }
+}
+
+/// How many nodes have lost the key of a lease that may still be held.
+struct Gone(usize);
+
+text! {
+    impl [] for Gone [] {
+        Self(0) => "";
+        Self(refused) => "{} no longer carry its token, ", refused;
     }
 }
 

@@ -76,18 +76,22 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
         let line = self.line;
         loop {
             line.wanted().await;
-            let why = match select(line.canceled(), self.serve()).await {
-                Either::First(()) => TlsFailure::Ended,
-                Either::Second(Err(failure)) => {
-                    warning!("{}: {}", self.socket.name(), failure.text());
-                    failure
-                }
-            };
+            let served = select(line.canceled(), self.serve()).await;
             if line.take_login() {
                 self.socket.logged_in();
             }
-            select(self.socket.close(), line.abandoned()).await;
-            line.ended(why);
+            match served {
+                Either::First(()) => {
+                    select(self.socket.close(), line.abandoned()).await;
+                    line.ended(TlsFailure::Ended);
+                }
+                Either::Second(Err(failure)) => {
+                    warning!("{}: {}", self.socket.name(), failure.text());
+                    // Before the close, which takes as long as the host is gone: its address may be unknown by now.
+                    line.ended(failure);
+                    select(self.socket.close(), line.abandoned()).await;
+                }
+            }
         }
     }
 
@@ -295,6 +299,44 @@ mod tests {
         }
     }
 
+    /// A host that ends each connection in the handshake, and is gone then: a reset cannot be sent to it. It counts the connections.
+    struct Leaving<'a>(&'a Cell<u32>);
+
+    impl ErrorType for Leaving<'_> {
+        type Error = ErrorKind;
+    }
+
+    impl Read for Leaving<'_> {
+        async fn read(&mut self, _buffer: &mut [u8]) -> Result<usize, ErrorKind> {
+            Err(ErrorKind::ConnectionReset)
+        }
+    }
+
+    impl Write for Leaving<'_> {
+        async fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
+            Ok(bytes.len())
+        }
+
+        async fn flush(&mut self) -> Result<(), ErrorKind> {
+            Ok(())
+        }
+    }
+
+    impl Connect for Leaving<'_> {
+        fn name(&self) -> NodeName {
+            "leaving".into()
+        }
+
+        async fn connect(&mut self) -> Result<(), ErrorKind> {
+            self.0.set(self.0.get() + 1);
+            Ok(())
+        }
+
+        async fn close(&mut self) {
+            pending::<()>().await;
+        }
+    }
+
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
@@ -322,6 +364,46 @@ mod tests {
             }
             assert_eq!(attempts.get(), attempt);
             assert!(poll(pin!(stream.close())).is_pending());
+            assert!(poll(session.as_mut()).is_pending());
+        }
+    }
+
+    #[test]
+    fn a_node_learns_of_the_end_of_a_connection_although_its_close_takes_for_ever() {
+        let connections = Cell::new(0);
+        let mut line = TlsLine::<16>::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let mut last = 7_u8;
+        let random = |bytes: &mut [u8]| {
+            bytes.fill_with(|| {
+                last = last.wrapping_mul(5).wrapping_add(3);
+                last
+            });
+        };
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (mut stream, mut session) = line.split(
+            Leaving(&connections),
+            options,
+            random,
+            &mut read_buffer,
+            &mut write_buffer,
+        );
+        let mut session = pin!(session.run());
+        let reset = ErrorKind::ConnectionReset;
+        for connection in 1..=3 {
+            assert!(poll(pin!(stream.connect())).is_pending());
+            // It yields before each record.
+            for _ in 0..3 {
+                assert!(poll(session.as_mut()).is_pending());
+            }
+            assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Err(reset)));
+            assert_eq!(stream.failure(), Some(TlsFailure::Connection(reset)));
+            assert_eq!(connections.get(), connection);
+            // As a node does whose timeouts pass.
+            assert!(poll(pin!(stream.connect())).is_pending());
+            assert!(poll(session.as_mut()).is_pending());
+            assert!(poll(pin!(stream.close())).is_pending());
+            assert!(poll(pin!(stream.connect())).is_pending());
             assert!(poll(session.as_mut()).is_pending());
         }
     }

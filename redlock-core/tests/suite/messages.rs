@@ -140,10 +140,24 @@ fn a_lost_lock_says_what_was_lost_and_how() {
     };
     assert_eq!(
         cause.to_string(),
-        "the lease could not be extended: no quorum for dock-8: 0 of 3 nodes voted \
+        "the lease could not be extended: no quorum for dock-8: 0 of 3 nodes extended it \
          (node 1: connection refused; node 2: connection refused; node 3: connection refused)",
     );
     assert!(clock.now().as_micros() > 9_000_000);
+}
+
+#[test]
+fn an_extension_without_a_quorum_counts_a_node_that_lost_the_key_as_none_that_has_extended_it() {
+    let clock = MockClock::new();
+    let nodes: [Node<'_>; 3] = MockNode::array(&clock);
+    let (mut redlock, mut lease) = holder_with(&nodes, &clock, one_round());
+    nodes[1].remove(KEY);
+    nodes[2].stop();
+    let error = clock.run(redlock.extend(&mut lease)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no quorum for dock-7: 1 no longer carry its token, 1 of 3 nodes extended it (node 3: connection refused)",
+    );
 }
 
 #[test]

@@ -706,6 +706,13 @@ fn the_send_buffer_takes_what_the_readme_says() {
         let table = [196, 184, 161].map(|rest| rest + 2 * len);
         check(usual, longest(u32::MAX, None), table);
         assert_eq!(usual[0] + usual[1] <= 512, len <= 33, "{len}");
+        let outside = release_of(&key, A).with_place(Some(Place::outside(10_000)));
+        let text = encoded_len(outside.arguments(ScriptCall::ShortText));
+        let most = if len < 86 { 370 } else { 370 + 14 };
+        assert!(
+            (most + 2 * len - 10..=most + 2 * len).contains(&text),
+            "{len}: {text}"
+        );
         #[cfg(feature = "fence")]
         {
             use crate::fence::{LONGEST_RULE_MS, longest_proposal};
