@@ -96,7 +96,8 @@ async fn under_lock(plan: &Plan, journal: &Journal) -> Result<u8, Failure> {
         Err(failure) => failure.code == exit::LOST,
     };
     let result = match locked {
-        Ok(guard) => {
+        Ok((guard, took)) => {
+            write_acquired(&guard, took, plan, journal);
             for warning in redlock.warnings() {
                 journal.write(&Event::Warned {
                     why: warning.to_string(),
@@ -139,14 +140,14 @@ pub(crate) async fn lock_to_file(
 ) -> Result<u8, Failure> {
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
-    let guard = match lock(&redlock, &mut signals, plan, journal).await {
-        Ok(guard) => guard,
+    let (guard, took) = match lock(&redlock, &mut signals, plan, journal).await {
+        Ok(locked) => locked,
         Err(failure) => {
             all_sent(&redlock).await;
             return Err(failure);
         }
     };
-    write_acquired(&guard, plan, journal);
+    write_acquired(&guard, took, plan, journal);
     let valid = guard.remaining();
     let token = *guard.token();
     let handover = guard.handover();
@@ -309,12 +310,15 @@ async fn adopt(redlock: &Redlock, plan: &Plan) -> Result<Guard, Failure> {
 }
 
 /// Waits for the lock, or for a signal. Or adopts a lease.
+///
+/// Returns how long it took, too: a guard knows only of its last attempt.
 async fn lock(
     redlock: &Redlock,
     signals: &mut Signals,
     plan: &Plan,
     journal: &Journal,
-) -> Result<Guard, Failure> {
+) -> Result<(Guard, Duration), Failure> {
+    let started_at = SystemClock.now();
     let mut waiting = core::pin::pin!(async {
         if plan.adopt.is_some() {
             return adopt(redlock, plan).await;
@@ -324,7 +328,10 @@ async fn lock(
     });
     loop {
         tokio::select! {
-            acquired = &mut waiting => return acquired,
+            acquired = &mut waiting => {
+                let took = SystemClock.now().saturating_duration_since(started_at);
+                return acquired.map(|guard| (guard, took));
+            }
             signal = signals.next() => match signal {
                 Signal::TSTP => journal.write(&Event::Suspended),
                 signal => {
@@ -345,7 +352,6 @@ async fn hold(
     plan: &Plan,
     journal: &Journal,
 ) -> Result<u8, Failure> {
-    write_acquired(&guard, plan, journal);
     let held_since = SystemClock.now();
     let launch = Launch::prepare(plan, &guard, journal);
     let result = supervise(launch, &mut guard, signals, plan, journal)
@@ -358,8 +364,10 @@ async fn hold(
         _ => None,
     };
     let held = SystemClock.now().saturating_duration_since(held_since);
+    // A lease that was adopted was held before.
+    let told = plan.adopt.is_none().then_some(held);
     let is_kept = if is_started {
-        let released = release(guard, plan, Some(held), journal).await;
+        let released = release(guard, plan, told, journal).await;
         if plan.min_hold.is_none() {
             warn_if_refused(&released, journal);
         }
@@ -372,7 +380,7 @@ async fn hold(
     } else {
         // Another host may be able to start it.
         let released = guard.release_now().await;
-        write_released(&released, Some(held), journal);
+        write_released(&released, told, journal);
         warn_if_refused(&released, journal);
         false
     };
@@ -399,11 +407,11 @@ async fn hold(
     }
 }
 
-fn write_acquired(guard: &Guard, plan: &Plan, journal: &Journal) {
+fn write_acquired(guard: &Guard, took: Duration, plan: &Plan, journal: &Journal) {
     journal.write(&Event::Acquired {
         valid: guard.remaining(),
         fence: guard.fence().map(Fence::as_u64),
-        took: guard.waited(),
+        took,
         tries: guard.attempts(),
         token: shown(guard.token().as_bytes()),
         owner: plan.owner.clone().filter(|owner| !owner.is_empty()),

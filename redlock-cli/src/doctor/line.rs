@@ -1,6 +1,7 @@
 //! Checks of the permissions for the waiting line, without side effects.
 
 use redlock_core::QUEUE_KEY_PREFIX;
+use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
 use super::finding::{Finding, ok, warn};
@@ -13,7 +14,9 @@ pub(crate) struct Line {
     user: Option<String>,
     /// In the order of [`COMMANDS`].
     commands: Vec<Permission>,
-    /// For the lines of all locks.
+    /// The lock of `--key`.
+    lock: Option<String>,
+    /// For its line, or for those of all locks.
     keys: Permission,
 }
 
@@ -90,6 +93,7 @@ impl Line {
         let (keys, commands) = answers.split_first().ok_or("no answer")?;
         Ok(Self {
             user,
+            lock: key.map(printable),
             commands: commands.to_vec(),
             keys: *keys,
         })
@@ -144,8 +148,17 @@ impl Line {
             rules += &format!(" +{name}");
         }
         for keys in self.denied_keys() {
-            faults.push(format!("may not use the keys {keys}"));
-            rules += &format!(" ~{keys}");
+            match &self.lock {
+                // One selector must allow both.
+                Some(lock) => {
+                    faults.push(format!("may not use the keys {keys} together with {lock}"));
+                    rules += &format!(" ~{keys} ~{lock}");
+                }
+                None => {
+                    faults.push(format!("may not use the keys {keys}"));
+                    rules += &format!(" ~{keys}");
+                }
+            }
         }
         for channels in self.denied_channels() {
             faults.push(format!("may not use the channels {channels}"));

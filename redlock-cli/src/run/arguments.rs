@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     lock: LockOptions,
 
     /// Adopt the lease in FILE, which "redlock lock" has written, and release it at the end: KEY and the options of the lock are
-    /// those in the file
+    /// those in the file, but for --owner
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["key", "ttl", "wait", "no_wait", "fenced", "max_ttl", "no_restart_guard"])]
     adopt: Option<PathBuf>,
 

@@ -793,6 +793,27 @@ fn the_lines_of_json_have_the_times_of_the_lock_in_the_names_of_the_metrics() {
 }
 
 #[test]
+fn the_time_of_an_acquire_has_all_its_waits_also_those_for_nodes_without_a_vote() {
+    let servers = unvouched(3);
+    let started_at = Instant::now();
+    let end = end_of(run(&servers, &["--json", "--ttl=3s"], "dock-7", "exit 0"));
+    let took = started_at.elapsed().as_secs_f64();
+    let acquired = end
+        .stderr
+        .lines()
+        .find(|line| line.contains("\"acquired\""));
+    let acquired: serde_json::Value = acquired.unwrap().parse().unwrap();
+    let told = acquired["redlock.client.acquire.duration"]
+        .as_f64()
+        .unwrap();
+    // Longer than one of its attempts, and without the start of the process and its end.
+    assert!(
+        took > 2.5 && told > took - 0.5 && told <= took,
+        "{told} of {took} s"
+    );
+}
+
+#[test]
 fn init_is_not_the_advice_for_new_servers_if_one_of_them_refuses_the_login() {
     let servers = unvouched(3);
     for (user, init) in [("", true), ("unknown:wrong@", false)] {
