@@ -8,7 +8,6 @@ use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use redlock_std::{Clock, Fence, Fencing, Handover, Options, SystemClock, Token};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -16,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::lock_options::node_timeout;
 use crate::nodes::{Node, Urls};
-use crate::{echo, json};
+use crate::wall_clock::WrongClock;
+use crate::{echo, json, wall_clock};
 
 /// An open lease file.
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl Blank {
             nodes: names(nodes).map_err(io::Error::other)?,
             owner: owner.map(str::to_owned),
         };
-        let (document, draft) = (lease.document(valid), self.draft());
+        let document = lease.document(valid).map_err(io::Error::other)?;
+        let draft = self.draft();
         let give_up_at = SystemClock.now().saturating_add(REMOVAL.min(valid / 3));
         let mut written = fill(&draft, &document);
         if written.is_ok() {
@@ -346,6 +347,7 @@ impl LeaseFile {
             return Err(format!("the lease file {path} is read-only"));
         }
         let document = self.lease.document(valid);
+        let document = document.map_err(|error| format!("the lease file {path}: {error}"))?;
         let mut file = &self.file;
         let written = file.rewind();
         let written = written.and_then(|()| file.write_all(document.as_bytes()));
@@ -448,7 +450,7 @@ impl Lease {
         })
     }
 
-    fn document(&self, valid: Duration) -> String {
+    fn document(&self, valid: Duration) -> Result<String, WrongClock> {
         let Self {
             handover,
             options,
@@ -457,7 +459,6 @@ impl Lease {
         } = self;
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let (fencing, conditions) = (options.fencing(), options.vote_conditions());
-        let valid_until = humantime::format_rfc3339_millis(SystemTime::now() + valid);
         let document = json!({
             "version": VERSION,
             "key": redlock_std::KeyName::new(handover.key()).to_string(),
@@ -470,11 +471,11 @@ impl Lease {
             "restart_guard": fencing.is_some() || conditions.restart_guard,
             "window_ms": fencing.map(|fencing| ms(fencing.window())),
             "step_back_ms": fencing.map(|fencing| ms(fencing.step_back())),
-            "valid_until": valid_until.to_string(),
+            "valid_until": wall_clock::text_after(valid)?,
             "nodes": nodes,
             "owner": owner,
         });
-        json::document(&document) + "\n"
+        Ok(json::document(&document) + "\n")
     }
 }
 
@@ -525,7 +526,7 @@ mod tests {
             nodes: vec!["a:1".to_owned()],
             owner: Some("host:5".to_owned()),
         };
-        lease.document(Duration::from_secs(9))
+        lease.document(Duration::from_secs(9)).unwrap()
     }
 
     #[test]
@@ -554,7 +555,7 @@ mod tests {
                 nodes: vec!["a:1".to_owned()],
                 owner: None,
             };
-            let read = Lease::parse(&lease.document(Duration::from_secs(9))).unwrap();
+            let read = Lease::parse(&lease.document(Duration::from_secs(9)).unwrap()).unwrap();
             let conditions = read.options.vote_conditions();
             assert_eq!(conditions, options.vote_conditions());
         }

@@ -9,7 +9,8 @@
 //! - `owner`: the record of who holds a lock;
 //! - the arguments: `defaults` (of settings that all clients share; other defaults are with their options), `duration`, `key`
 //!   and `url`;
-//! - the output: `output`, `echo` (hides secrets in arguments), `fold` (lines that fit a terminal), `json` and `exit`.
+//! - the output: `output`, `echo` (hides secrets in arguments), `fold` (lines that fit a terminal), `json`, `wall_clock`
+//!   and `exit`.
 
 mod break_lock;
 mod conformance;
@@ -43,6 +44,8 @@ mod run;
 mod uptime;
 mod url;
 mod wait;
+#[cfg(unix)]
+mod wall_clock;
 
 use std::io::Write;
 use std::process::ExitCode;

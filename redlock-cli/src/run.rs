@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use crate::inspect::shown;
 use crate::lease_file::{Blank, LeaseFile};
 use crate::nodes::runtime;
-use crate::{echo, exit};
+use crate::{echo, exit, wall_clock};
 pub(crate) use arguments::{Arguments, Plan};
 use child::Launch;
 use journal::Event;
@@ -138,6 +138,11 @@ pub(crate) async fn lock_to_file(
     blank: Blank,
     journal: &Journal,
 ) -> Result<u8, Failure> {
+    // Its file will tell when the lease ends.
+    wall_clock::text_after(plan.options.ttl()).map_err(|error| Failure {
+        why: error.to_string(),
+        code: exit::INTERNAL,
+    })?;
     let mut signals = Signals::catch().map_err(|error| internal("no signals", &error))?;
     let redlock = plan.nodes.connect(plan.options).map_err(not_connected)?;
     let (guard, took) = match lock(&redlock, &mut signals, plan, journal).await {

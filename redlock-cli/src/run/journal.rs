@@ -5,14 +5,13 @@ use core::time::Duration;
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
-use std::time::SystemTime;
 
 use redlock_std::KeyName;
 use serde_json::Value;
 
 use super::{signals, terminal};
 use crate::fold::{columns, fold};
-use crate::json;
+use crate::{json, wall_clock};
 
 /// Sends lines to a thread that writes them. A blocked stderr must not keep a child alive past the end of its lease.
 #[derive(Debug, Clone)]
@@ -95,7 +94,7 @@ impl Journal {
             Form::Brief | Form::Verbose => fold(&self.in_words(event), self.columns),
             Form::Json => {
                 let mut line = serde_json::json!({
-                    "time": timestamp(SystemTime::now()),
+                    "time": timestamp(Duration::ZERO),
                     "key": self.key.to_string(),
                     "key_hex": self.key_hex,
                     "event": event.name(),
@@ -322,7 +321,7 @@ impl Event {
                 owner,
             } => {
                 let mut details = serde_json::json!({
-                    "valid_until": timestamp(SystemTime::now() + *valid),
+                    "valid_until": timestamp(*valid),
                     "token": token,
                     "owner": owner,
                     "redlock.client.acquire.duration": took.as_secs_f64(),
@@ -335,7 +334,7 @@ impl Event {
             }
             Self::NoOwner { node, .. } => serde_json::json!({ "node": node }),
             Self::Extended { valid } | Self::NotExtended { valid, .. } => {
-                serde_json::json!({ "valid_until": timestamp(SystemTime::now() + *valid) })
+                serde_json::json!({ "valid_until": timestamp(*valid) })
             }
             Self::Started { pid } | Self::Killing { pid, .. } | Self::NotDead { pid } => {
                 serde_json::json!({ "pid": pid })
@@ -351,7 +350,7 @@ impl Event {
             }
             Self::Warned { .. } | Self::Suspended => serde_json::json!({}),
             Self::Terminating { pid, kill_in, .. } => {
-                serde_json::json!({ "pid": pid, "kill_at": timestamp(SystemTime::now() + *kill_in) })
+                serde_json::json!({ "pid": pid, "kill_at": timestamp(*kill_in) })
             }
             Self::Ended { code, signal } => {
                 serde_json::json!({ "code": code, "signal": signal.map(signals::name) })
@@ -494,8 +493,9 @@ fn seconds(duration: Duration) -> String {
     }
 }
 
-fn timestamp(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time).to_string()
+/// The time after this duration. `None`, in JSON `null`, if the clock of this machine is so wrong that it has none.
+fn timestamp(duration: Duration) -> Option<String> {
+    wall_clock::text_after(duration).ok()
 }
 
 #[cfg(test)]
