@@ -6,6 +6,7 @@
 
 mod clock;
 mod examination;
+mod exclusion;
 mod finding;
 mod fleet;
 mod guard;
@@ -87,7 +88,7 @@ A user for locks whose keys begin with lock:, as one command, on each node.
 /// - memory:       maxmemory, used_memory, policy, evicted_keys
 /// - writes:       refusal (the error code)
 /// - permissions:  user, denied (commands), unknown (the denied commands that are renamed or disabled),
-///   denied_keys
+///   denied_keys, denied_with (key and commands: the user may run these with other keys only)
 /// - line:         user, denied (commands), unknown (as above), denied_keys, denied_channels
 /// - guard:        record (absent, foreign, counts, quarantined, other_run, other_data, older, unknown),
 ///   settings (max_ttl_ms, window_ms, step_back_ms), counts_in_ms

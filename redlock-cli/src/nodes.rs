@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use redlock_std::{Address, ConnectError};
+use redlock_std::{Address, ConnectError, printable};
 #[cfg(unix)]
 use redlock_std::{Options, Redlock};
 use tokio::runtime::{Builder, Runtime};
@@ -273,6 +273,30 @@ pub(crate) fn user_to_grant(user: Option<&str>) -> &str {
     user.filter(is_plain).unwrap_or("..")
 }
 
+/// The pattern of a key in a rule of an ACL, which matches this key and no other, in a command that an operator copies into redis-cli.
+/// `?`, which matches any byte, stands for each byte that a rule cannot hold, for example a space, for quotes, and for what a terminal
+/// does not show. `..` if the key is too long to be shown.
+pub(crate) fn key_to_grant(key: &str) -> String {
+    const MOST: usize = 1_024;
+
+    let mut pattern = String::new();
+    for character in key.chars() {
+        let is_shown = printable(character.encode_utf8(&mut [0; 4])).starts_with(character);
+        match character {
+            '*' | '?' | '[' | ']' | '\\' => pattern.extend(['\\', character]),
+            // At the end of a rule, it would end a selector.
+            ')' => pattern.push_str("[)]"),
+            '"' | '\'' => pattern.push('?'),
+            _ if is_shown && !character.is_whitespace() => pattern.push(character),
+            _ => pattern.extend(core::iter::repeat_n('?', character.len_utf8())),
+        }
+    }
+    if pattern.len() > MOST {
+        return "..".to_owned();
+    }
+    pattern
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +313,26 @@ mod tests {
             (Some("$(reboot)"), ".."),
         ] {
             assert_eq!(user_to_grant(user), shown);
+        }
+    }
+
+    #[test]
+    fn the_pattern_of_a_key_is_one_word_that_matches_this_key() {
+        let long = "k".repeat(2_000);
+        for (key, pattern) in [
+            ("lock:dock-7", "lock:dock-7"),
+            ("Z\u{fc}rich", "Z\u{fc}rich"),
+            ("+@all", "+@all"),
+            ("a*?[b]\\", "a\\*\\?\\[b\\]\\\\"),
+            ("f(x)", "f(x[)]"),
+            ("a b\tc", "a?b?c"),
+            ("a\"b'", "a?b?"),
+            ("a\u{1b}[2J", "a?\\[2J"),
+            ("\u{202e}", "???"),
+            ("\u{a0}", "??"),
+            (&long, ".."),
+        ] {
+            assert_eq!(key_to_grant(key), pattern);
         }
     }
 }

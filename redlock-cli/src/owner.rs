@@ -10,7 +10,7 @@ use crate::url;
 
 /// The prefix that turns the key of a lock into the key of its owner record. No lock can have this key, because "redlock:" is
 /// reserved.
-const KEY_PREFIX: &str = "redlock:owner:";
+pub(crate) const KEY_PREFIX: &str = "redlock:owner:";
 
 /// The key of the owner record of the lock `key`.
 pub(crate) fn record_key(key: &[u8]) -> Vec<u8> {

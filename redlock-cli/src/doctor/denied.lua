@@ -1,12 +1,13 @@
--- Returns those of these commands that the user may not run with the key. Runs none of them.
+-- Returns for each of these calls whether the user may not do it, as 1 or 0. Does none of them.
 --
--- KEYS  the lock
--- ARGV  the names of commands
+-- ARGV  for each call: the number of its words, and the words
 --
--- Servers before Redis 7 cannot tell, and need not: they have no selectors, so a user may run each command with the same keys.
-local denied = {}
-for _, name in ipairs(ARGV) do
-  local is_known, may = pcall(redis.acl_check_cmd, name, KEYS[1])
-  if is_known and not may then denied[#denied + 1] = name end
+-- 0 on servers before Redis 7, which cannot tell.
+local denied, at = {}, 1
+while ARGV[at] do
+  local last = at + ARGV[at]
+  local is_known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, last))
+  denied[#denied + 1] = is_known and not may and 1 or 0
+  at = last + 1
 end
 return denied

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use redlock_std::init::connection::ASK_DOCTOR;
 use serde_json::Value;
 
 /// One line of the report: the state, and what to do about it.
@@ -30,7 +31,8 @@ impl Finding {
         Self {
             check,
             verdict,
-            message,
+            // Of an error of a node: it is this command that the reader has run.
+            message: message.replace(ASK_DOCTOR, ""),
             facts,
         }
     }

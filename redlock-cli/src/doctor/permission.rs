@@ -1,6 +1,6 @@
 //! What a user may do, asked or tried without side effects.
 
-use redis::Value;
+use redis::{Value, from_redis_value};
 
 use crate::nodes::{Connection, text};
 
@@ -23,6 +23,9 @@ pub(super) type Call<'a> = &'a [&'a str];
 /// A hash that no script has.
 pub(super) const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
+/// In the reserved prefix.
+pub(super) const UNUSED_KEY: &str = "redlock:doctor";
+
 impl Permission {
     /// Whether the command cannot be run.
     pub(super) const fn is_missing(self) -> bool {
@@ -42,15 +45,50 @@ impl Permission {
         user: Option<&str>,
         calls: &[Call<'_>],
     ) -> Result<Vec<Self>, String> {
-        if let Some(user) = user {
-            let replies = send(connection, &["ACL", "DRYRUN", user], calls).await?;
-            if let Some(answers) = replies.iter().map(dry_run).collect() {
-                return Ok(answers);
-            }
+        if let Some(answers) = Self::dry_run(connection, user, calls).await? {
+            return Ok(answers);
         }
         let replies = send(connection, &[], calls).await?;
         Ok(replies.iter().map(trial).collect())
     }
+
+    /// `None` if the user may not run ACL DRYRUN, or the server does not know it.
+    async fn dry_run(
+        connection: &mut Connection,
+        user: Option<&str>,
+        calls: &[Call<'_>],
+    ) -> Result<Option<Vec<Self>>, String> {
+        let Some(user) = user else {
+            return Ok(None);
+        };
+        let replies = send(connection, &["ACL", "DRYRUN", user], calls).await?;
+        Ok(replies.iter().map(dry_run).collect())
+    }
+}
+
+/// Whether `user` may not do these calls, each with its key. None of them is done, so they may have effects. Servers before Redis 7 cannot
+/// tell, and need not: they have no selectors, so a user may run each command with the same keys.
+pub(super) async fn denied(
+    connection: &mut Connection,
+    user: Option<&str>,
+    calls: &[Call<'_>],
+) -> Result<Vec<bool>, String> {
+    if let Some(answers) = Permission::dry_run(connection, user, calls).await? {
+        let denied = answers.iter().map(|given| *given != Permission::Granted);
+        return Ok(denied.collect());
+    }
+    let mut question = redis::pipe();
+    question.cmd("EVAL").arg(include_str!("denied.lua")).arg(0);
+    for call in calls {
+        question.arg(call.len()).arg(call);
+    }
+    let replies = connection.ask(&question).await?;
+    // An error if the user may run no script.
+    let denied = replies
+        .into_iter()
+        .next()
+        .map(from_redis_value::<Vec<bool>>);
+    Ok(denied.and_then(Result::ok).unwrap_or_default())
 }
 
 /// Sends each call, after `prefix`.

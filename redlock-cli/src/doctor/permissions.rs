@@ -1,13 +1,12 @@
 //! Checks of the permissions of a user, without side effects.
 
-use redis::{Value, from_redis_value};
 use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
-use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
+use super::exclusion::{Exclusion, Exclusions};
 use super::finding::{Finding, bad, ok, warn};
 use super::introduction;
-use super::permission::{Call, NO_SCRIPT, Permission};
+use super::permission::{Call, NO_SCRIPT, Permission, UNUSED_KEY as KEY};
 use crate::nodes::{Connection, user_to_grant};
 use crate::owner;
 
@@ -20,10 +19,7 @@ pub(crate) struct Permissions {
     answers: Vec<Permission>,
     /// In the order of [`KEYS`].
     keys: Vec<Permission>,
-    /// The lock that was asked about.
-    lock: Option<String>,
-    /// The commands that the user may not run with the key of this lock.
-    denied: Vec<String>,
+    exclusions: Exclusions,
     /// Why clients give the node no vote, if it does not answer what they ask first.
     no_introduction: Option<String>,
 }
@@ -58,9 +54,6 @@ enum Needed {
     ForSpeed,
 }
 
-/// An unused key, in the reserved prefix.
-const KEY: &str = "redlock:doctor";
-
 const COMMANDS: [Command; 10] = [
     command("set", &["SET", KEY, "", "NX", "XX"], Needed::Always),
     command("get", &["GET", KEY], Needed::ToKeep),
@@ -74,14 +67,11 @@ const COMMANDS: [Command; 10] = [
     command("pttl", &["PTTL", KEY], Needed::ForFences),
 ];
 
-/// The keys beside the locks, as in an ACL, one for each call of [`calls_with_keys`].
-const KEYS: [&str; 4] = [GUARD_KEY, FENCES, FENCES, OWNERS];
+/// The keys beside the locks, as in an ACL.
+const KEYS: [&str; 3] = [GUARD_KEY, FENCES, OWNERS];
 
 const FENCES: &str = "redlock:fence:*";
 const OWNERS: &str = "redlock:owner:*";
-
-/// Commands that need the key of the lock. With it, DEL has no form without effect, and GET may return much.
-const WITHOUT_HARMLESS_FORM: [&str; 3] = ["get", "del", "pttl"];
 
 /// A script that does not compile, so that the server does not store it.
 const NO_LUA: &str = "return )";
@@ -94,41 +84,6 @@ const fn command(name: &'static str, harmless: Call<'static>, needed: Needed) ->
     }
 }
 
-/// Asks a server that has selectors which of these commands the user may not run with the key `own`. Nothing if the user may run no
-/// script with it.
-async fn denied_with(
-    connection: &mut Connection,
-    own: &str,
-    commands: &[&str],
-) -> Result<Vec<String>, String> {
-    let mut question = redis::pipe();
-    question
-        .cmd("EVAL")
-        .arg(include_str!("denied.lua"))
-        .arg(1)
-        .arg(own)
-        .arg(commands);
-    let replies = connection.ask(&question).await?;
-    let denied = replies.into_iter().next().and_then(|reply| match reply {
-        Value::ServerError(_) => None,
-        names => from_redis_value(names).ok(),
-    });
-    Ok(denied.unwrap_or_default())
-}
-
-/// Calls without effect with the [keys beside the locks](KEYS). A script call with a key needs the permission to read and to write it.
-fn calls_with_keys<'a>(lock: Option<&'a str>, fence: &'a str, owner: &'a str) -> [Vec<&'a str>; 4] {
-    let script = |key| vec!["EVALSHA", NO_SCRIPT, "1", key];
-    let with_fence = match lock {
-        // As a fenced acquire does: one selector must allow all keys of a call.
-        Some(lock) => vec!["EVALSHA", NO_SCRIPT, "3", lock, fence, GUARD_KEY],
-        None => script(fence),
-    };
-    // A selector may allow SET with other keys only.
-    let set = vec!["SET", fence, "", "NX", "XX"];
-    [script(GUARD_KEY), with_fence, set, script(owner)]
-}
-
 impl Permissions {
     /// Asks the server with ACL DRYRUN what the user may do. If the user may not run ACL DRYRUN, tries the commands.
     /// With the keys of the lock `lock`, or else with those of no lock.
@@ -137,50 +92,50 @@ impl Permissions {
         lock: Option<&str>,
     ) -> Result<Self, String> {
         let user = Permission::user(connection).await?;
-        let commands = COMMANDS.iter().map(|command| command.harmless);
-        let fence = format!("{FENCE_KEY_PREFIX}{}", lock.unwrap_or(KEY));
-        let owner = owner::record_key(lock.unwrap_or(KEY).as_bytes());
-        let owner = String::from_utf8_lossy(&owner);
-        let keys = calls_with_keys(lock, &fence, &owner);
-        let keys = keys.iter().map(Vec::as_slice);
-        // A selector may allow a command with some keys only.
-        let own = lock.map(|own| {
-            [
-                ["EVALSHA", NO_SCRIPT, "1", own].to_vec(),
-                ["SET", own, "", "NX", "XX"].to_vec(),
-                ["PEXPIRE", own, "never"].to_vec(),
-            ]
-        });
-        let own = || own.iter().flatten();
-        let calls: Vec<Call<'_>> = commands
-            .chain(keys)
-            .chain(own().map(Vec::as_slice))
-            .collect();
+        let fence = FENCE_KEY_PREFIX.to_owned() + lock.unwrap_or(KEY);
+        let owner = owner::KEY_PREFIX.to_owned() + lock.unwrap_or(KEY);
+        // A script call with a key needs the permission to read and to write it.
+        let script = |key| vec!["EVALSHA", NO_SCRIPT, "1", key];
+        let with_fence = match lock {
+            // As a fenced acquire does: one selector must allow all keys of a call.
+            Some(lock) => vec!["EVALSHA", NO_SCRIPT, "3", lock, &fence, GUARD_KEY],
+            None => script(&fence),
+        };
+        let with_keys = [script(GUARD_KEY), with_fence, script(&owner)];
+        let with_lock = lock.map(script);
+        let calls = COMMANDS.iter().map(|command| command.harmless);
+        let with_keys = with_keys.iter().chain(&with_lock).map(Vec::as_slice);
+        let calls: Vec<Call<'_>> = calls.chain(with_keys).collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
-        let (keys, with_own) = keys.split_at(KEYS.len().min(keys.len()));
-        let denied = own().zip(with_own);
-        let denied = denied.filter(|(_, given)| **given == Permission::KeyDenied);
-        let mut denied: Vec<_> = denied
-            .filter_map(|(call, _)| call.first())
-            .map(|name| name.to_lowercase())
-            .collect();
-        let given: Vec<_> = WITHOUT_HARMLESS_FORM
-            .into_iter()
-            .filter(|name| {
-                let mut answers = COMMANDS.iter().zip(commands);
-                answers.any(|(command, given)| command.name == *name && !given.is_missing())
-            })
-            .collect();
-        if let Some(own) = lock {
-            denied.extend(denied_with(connection, own, &given).await?);
+        let (keys, with_lock) = keys.split_at(KEYS.len().min(keys.len()));
+        let may_run = |name: &str| {
+            let mut answers = COMMANDS.iter().zip(commands);
+            answers.any(|(command, given)| command.name == name && !given.is_missing())
+        };
+        let mut exclusions = Exclusions::ask(connection, user.as_deref(), lock, may_run).await?;
+        if let Some(lock) = &exclusions.lock
+            && lock.commands.is_empty()
+        {
+            // A server without selectors has answered this call only.
+            exclusions.is_lock_denied |= with_lock.contains(&Permission::KeyDenied);
+        }
+        let beside = [
+            &mut exclusions.guard,
+            &mut exclusions.fence,
+            &mut exclusions.owner,
+        ];
+        for (given, excluded) in keys.iter().zip(beside) {
+            if *given == Permission::KeyDenied {
+                // The key is missing, not the commands.
+                excluded.commands.clear();
+            }
         }
         Ok(Self {
-            user,
             answers: commands.to_vec(),
             keys: keys.to_vec(),
-            lock: lock.map(printable),
-            denied,
+            user,
+            exclusions,
             no_introduction: None,
         })
     }
@@ -226,19 +181,8 @@ impl Permissions {
                 "the user cannot run {commands}, so it can take no fenced lock, and a plain lock only without the restart \
                  guard (--no-restart-guard): {cures}"
             ))
-        } else if let Some((lock, commands)) = self.denied_lock()
-            && commands.iter().any(|command| command != "pttl")
-        {
-            let cannot = if commands.iter().any(|command| command == "set") {
-                "take this lock"
-            } else {
-                "release or extend this lock"
-            };
-            bad(format!(
-                "the user may not run {} with the key {lock}, so it cannot {cannot}: ACL SETUSER {user} +{} ~{lock}",
-                commands.join(", "),
-                commands.join(" +"),
-            ))
+        } else if let Some(why) = self.exclusions.without_lock(self.user.as_deref()) {
+            bad(why)
         } else if denied_keys.contains(&GUARD_KEY) {
             bad(format!(
                 "the user may not use the key {GUARD_KEY}, which the restart guard needs too, so it can take no fenced lock, \
@@ -285,10 +229,10 @@ impl Permissions {
         let commands = [for_fences, for_speed].into_iter().flatten();
         let commands = commands.collect::<Vec<_>>().join(", and ");
         let commands = (!commands.is_empty()).then(|| format!("{commands}: {cures}"));
-        let fences = is_denied(FENCES).then(|| match &self.lock {
-            Some(lock) => format!(
-                "the user may take a plain lock {lock}; a fenced one also needs redlock:fence:{lock}, and one selector that allows all its \
-                 keys: ACL SETUSER {user} +set ~{FENCES} ~{GUARD_KEY} ~{lock}"
+        let fences = is_denied(FENCES).then(|| match &self.exclusions.lock {
+            Some(Exclusion { key, pattern, .. }) => format!(
+                "the user may take a plain lock {key}; a fenced one also needs redlock:fence:{key}, and one selector that allows all its \
+                 keys: ACL SETUSER {user} +get +set +pttl ~{FENCES} ~{GUARD_KEY} ~{pattern}"
             ),
             None => format!(
                 "plain locks work on the keys that the user may use; fenced locks also need redlock:fence:KEY for each KEY: ACL \
@@ -301,24 +245,11 @@ impl Permissions {
                  SETUSER {user} ~{OWNERS}"
             )
         });
-        let waits = self.denied_lock().map(|(lock, commands)| {
-            let commands = commands.join(", ");
-            format!(
-                "the user may not run {commands} with the key {lock}, so its clients poll while they wait for a plain lock, and cannot wait \
-                 for a fenced lock that another client holds: ACL SETUSER {user} +{commands} ~{lock}"
-            )
-        });
-        let lacks: Vec<_> = [commands, waits, fences, owners]
-            .into_iter()
-            .flatten()
+        let lacks = [commands, fences, owners].into_iter().flatten();
+        let lacks: Vec<_> = lacks
+            .chain(self.exclusions.lacks(self.user.as_deref()))
             .collect();
         (!lacks.is_empty()).then(|| lacks.join("; "))
-    }
-
-    /// The lock that was asked about, and the commands that the user may not run with its key, if there are any.
-    fn denied_lock(&self) -> Option<(&str, &[String])> {
-        let lock = self.lock.as_deref().filter(|_| !self.denied.is_empty());
-        lock.map(|lock| (lock, &*self.denied))
     }
 
     fn json(&self) -> Json {
@@ -327,15 +258,14 @@ impl Permissions {
             "denied": self.all(|given| given.is_missing(), |_| true),
             "unknown": self.unknown(),
             "denied_keys": self.denied_keys(),
+            "denied_with": self.exclusions.json(),
         })
     }
 
     fn denied_keys(&self) -> Vec<&'static str> {
         let keys = KEYS.iter().zip(&self.keys);
         let denied = keys.filter(|(_, given)| **given == Permission::KeyDenied);
-        let mut denied: Vec<_> = denied.map(|(key, _)| *key).collect();
-        denied.dedup();
-        denied
+        denied.map(|(key, _)| *key).collect()
     }
 
     /// The names of the commands that cannot be run, of those that are meant.

@@ -27,6 +27,7 @@ mod run;
 #[cfg(target_os = "linux")]
 mod scanner;
 mod screens;
+mod selectors;
 mod server;
 mod signals;
 #[cfg(target_os = "linux")]

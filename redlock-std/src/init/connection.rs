@@ -155,6 +155,9 @@ impl Connection {
     }
 }
 
+/// The end of [`in_words`] if the error does not say which permission is missing.
+pub const ASK_DOCTOR: &str = "; redlock doctor says which";
+
 /// The text of an error reply, in one line.
 pub fn in_words(error: &ServerError) -> String {
     let words = match error.details() {
@@ -164,7 +167,7 @@ pub fn in_words(error: &ServerError) -> String {
     let words = one_line(without_arguments(&words));
     // Redis 7.0 says only that something in the script is forbidden, not what.
     if words.contains("The user executing the script") {
-        return format!("{words}; redlock doctor says which");
+        return words + ASK_DOCTOR;
     }
     words
 }
