@@ -1,11 +1,11 @@
 //! Checks of the permissions for the waiting line, without side effects.
 
 use redlock_core::QUEUE_KEY_PREFIX;
-use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
+use super::exclusion::Exclusion;
 use super::finding::{Finding, ok, warn};
-use super::permission::{Call, NO_SCRIPT, Permission};
+use super::permission::{Call, NO_SCRIPT, Permission, UNUSED_KEY as LOCK};
 use crate::nodes::{Connection, user_to_grant};
 
 /// What the user may do of what the line needs.
@@ -14,17 +14,20 @@ pub(crate) struct Line {
     user: Option<String>,
     /// In the order of [`COMMANDS`].
     commands: Vec<Permission>,
-    /// The lock of `--key`.
-    lock: Option<String>,
-    /// For its line, or for those of all locks.
+    /// For the line of the lock of `--key`, or for those of all locks.
     keys: Permission,
+    /// What the user may run, but not with the key of this line.
+    queue: Exclusion,
+    /// And not with the key of the lock, if there is one.
+    lock: Option<Exclusion>,
 }
 
 /// A command that clients in the line send, itself or in a script.
 struct Command {
     /// The name in an ACL.
     name: &'static str,
-    /// A form without effect: it reads an unused key, uses an unused channel, or is not a valid command.
+    /// A form without effect: it reads no more than a number, uses an unused member or channel, or is not a valid command. For
+    /// [`QUEUE`] and [`LOCK`], the keys of the lock are put in.
     harmless: Call<'static>,
     purpose: Purpose,
 }
@@ -46,13 +49,16 @@ const MAIL: &str = "redlock:mail:redlock:doctor";
 const QUEUES: &str = "redlock:queue:*";
 const MAILS: &str = "redlock:mail:*";
 
-const COMMANDS: [Command; 12] = [
+const COMMANDS: [Command; 14] = [
     command("time", &["TIME"], Purpose::Stand),
+    command("exists", &["EXISTS", LOCK], Purpose::Stand),
     command("exists", &["EXISTS", QUEUE], Purpose::Stand),
+    command("pexpire", &["PEXPIRE", QUEUE, "never"], Purpose::Stand),
     command("pttl", &["PTTL", QUEUE], Purpose::Stand),
     command("zadd", &["ZADD", QUEUE, "never", ""], Purpose::Stand),
     command("zcard", &["ZCARD", QUEUE], Purpose::Stand),
-    command("zrange", &["ZRANGE", QUEUE, "0", "0"], Purpose::Stand),
+    // None of them: a member may be long.
+    command("zrange", &["ZRANGE", QUEUE, "1", "0"], Purpose::Stand),
     command("zrank", &["ZRANK", QUEUE, ""], Purpose::Stand),
     command("zrem", &["ZREM", QUEUE, ""], Purpose::Stand),
     command("zscore", &["ZSCORE", QUEUE, ""], Purpose::Stand),
@@ -87,15 +93,35 @@ impl Line {
             Some(key) => vec!["EVALSHA", NO_SCRIPT, "2", key, &queue],
             None => vec!["EVALSHA", NO_SCRIPT, "1", &queue],
         };
-        let mut calls: Vec<Call<'_>> = vec![&keys];
-        calls.extend(COMMANDS.iter().map(|command| command.harmless));
+        let calls = COMMANDS.iter().map(|command| {
+            let words = command.harmless.iter();
+            let words = words.map(|word| match *word {
+                QUEUE => &*queue,
+                LOCK => key.unwrap_or(LOCK),
+                word => word,
+            });
+            words.collect()
+        });
+        let calls: Vec<Vec<&str>> = core::iter::once(keys).chain(calls).collect();
+        let calls: Vec<Call<'_>> = calls.iter().map(Vec::as_slice).collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (keys, commands) = answers.split_first().ok_or("no answer")?;
+        let excluded = |key| {
+            let commands = COMMANDS.iter().zip(commands);
+            let excluded = commands.filter(|(command, given)| {
+                // If the user may not use the key at all, this is told.
+                *keys == Permission::Granted
+                    && **given == Permission::KeyDenied
+                    && command.harmless.contains(&key)
+            });
+            excluded.map(|(command, _)| command.name).collect()
+        };
         Ok(Self {
-            user,
-            lock: key.map(printable),
             commands: commands.to_vec(),
             keys: *keys,
+            queue: Exclusion::beside(key, QUEUE_KEY_PREFIX, excluded(QUEUE)),
+            lock: key.map(|key| Exclusion::with(key, excluded(LOCK))),
+            user,
         })
     }
 
@@ -120,7 +146,11 @@ impl Line {
                     "this node keeps no line for its clients, and they poll while they wait",
                 ),
             )
-        } else if !self.denied_keys().is_empty() {
+        } else if self.lock.is_some() && self.excluded().next().is_some() {
+            warn(self.message(
+                "this node keeps no line for this lock, and its clients poll while they wait",
+            ))
+        } else if !self.denied_keys().is_empty() || self.excluded().next().is_some() {
             // The user may have the keys of the lines of some locks.
             warn(self.message(
                 "this node keeps no line for the lock KEY unless the user may use redlock:queue:KEY, and clients poll while they \
@@ -150,15 +180,19 @@ impl Line {
         for keys in self.denied_keys() {
             match &self.lock {
                 // One selector must allow both.
-                Some(lock) => {
-                    faults.push(format!("may not use the keys {keys} together with {lock}"));
-                    rules += &format!(" ~{keys} ~{lock}");
+                Some(Exclusion { key, pattern, .. }) => {
+                    faults.push(format!("may not use the keys {keys} together with {key}"));
+                    rules += &format!(" ~{keys} ~{pattern}");
                 }
                 None => {
                     faults.push(format!("may not use the keys {keys}"));
                     rules += &format!(" ~{keys}");
                 }
             }
+        }
+        for excluded in self.excluded() {
+            faults.extend(excluded.fault().map(|fault| format!("may not run {fault}")));
+            rules += &format!(" {}", excluded.rule());
         }
         for channels in self.denied_channels() {
             faults.push(format!("may not use the channels {channels}"));
@@ -189,9 +223,11 @@ impl Line {
     }
 
     fn json(&self) -> Json {
+        let missing = self.missing().into_iter();
+        let excluded = self.excluded().flat_map(|excluded| &excluded.commands);
         json!({
             "user": self.user,
-            "denied": self.missing(),
+            "denied": missing.chain(excluded.copied()).collect::<Vec<_>>(),
             "unknown": self.unknown(),
             "denied_keys": self.denied_keys(),
             "denied_channels": self.denied_channels(),
@@ -212,6 +248,12 @@ impl Line {
         self.all(|given| given == Permission::Unknown)
     }
 
+    /// What the user may run with other keys only.
+    fn excluded(&self) -> impl Iterator<Item = &Exclusion> {
+        let all = [&self.queue].into_iter().chain(&self.lock);
+        all.filter(|excluded| !excluded.commands.is_empty())
+    }
+
     fn denied_keys(&self) -> Vec<&'static str> {
         let is_denied = self.keys == Permission::KeyDenied;
         is_denied.then_some(QUEUES).into_iter().collect()
@@ -226,6 +268,9 @@ impl Line {
     fn all(&self, is_meant: fn(Permission) -> bool) -> Vec<&'static str> {
         let commands = COMMANDS.iter().zip(&self.commands);
         let meant = commands.filter(|(_, given)| is_meant(**given));
-        meant.map(|(command, _)| command.name).collect()
+        let mut names: Vec<_> = meant.map(|(command, _)| command.name).collect();
+        // Of the lock, and of its line.
+        names.dedup();
+        names
     }
 }

@@ -633,9 +633,10 @@ fn a_user_without_the_keys_beside_the_locks_is_told_which_locks_work() {
 fn each_permission_that_the_waiting_line_needs_is_looked_for() {
     const STAND: &str = "this node keeps no line for its clients";
     const CALL: &str = "this node does not call its clients";
-    const COMMANDS: [(&str, &str); 12] = [
+    const COMMANDS: [(&str, &str); 13] = [
         ("time", STAND),
         ("exists", STAND),
+        ("pexpire", STAND),
         ("pttl", STAND),
         ("zadd", STAND),
         ("zcard", STAND),
@@ -674,7 +675,8 @@ fn each_permission_that_the_waiting_line_needs_is_looked_for() {
             "{message}"
         );
         assert!(message.ends_with(&cure), "{message}");
-        assert_eq!(report.code, Some(i32::from(command == "time")));
+        let is_for_locks = ["time", "pexpire"].contains(&command);
+        assert_eq!(report.code, Some(i32::from(is_for_locks)));
     }
 }
 

@@ -39,6 +39,64 @@ fn reports<'a>(users: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Repor
 }
 
 #[test]
+fn doctor_finds_each_command_that_the_user_may_not_run_with_the_line_of_the_lock() {
+    const COMMANDS: [&str; 9] = [
+        "exists", "pexpire", "pttl", "zadd", "zcard", "zrange", "zrank", "zrem", "zscore",
+    ];
+    const QUEUE: &str = "redlock:queue:dock-7";
+    let servers = healthy(1);
+    let server = &servers[0];
+    // Clients stand in the line.
+    let _: i64 = server
+        .query(&["ZADD", QUEUE, "7", "0123456789abcdef"])
+        .unwrap();
+    let line = || -> (Vec<String>, i64) {
+        let members = server.query(&["ZRANGE", QUEUE, "0", "-1", "WITHSCORES"]);
+        (members.unwrap(), server.query(&["PTTL", QUEUE]).unwrap())
+    };
+    let before = line();
+    let mut users = Vec::new();
+    // Who may not ask what it may do tries.
+    for more in ["", "-acl"] {
+        for command in COMMANDS {
+            let (user, url) = user_without(server, command, 'q', more);
+            users.push((command, QUEUE, user, url));
+        }
+        let rules = format!("+@all &* -exists {more} (+exists ~redlock:*)");
+        let user = format!("lock{more}");
+        let url = user_of(server, &user, &rules);
+        users.push(("exists", "dock-7", user, url));
+    }
+    let reports = || reports(users.iter().map(|user| (&*user.3, "dock-7")));
+    for ((command, key, user, _), report) in users.iter().zip(reports()) {
+        let check = report.check(server, "line");
+        assert_eq!(check["verdict"], "warn", "{user}: {check}");
+        assert_eq!(check["denied"], json!([command]), "{user}");
+        let told = format!(
+            "the user may not run {command} with the key {key}, so this node keeps no line for this lock"
+        );
+        report.expect_message(server, "line", &told);
+        paste(server, report.message(server, "line"), user);
+    }
+    for ((_, _, user, _), report) in users.iter().zip(reports()) {
+        let check = report.check(server, "line");
+        assert_eq!(check["verdict"], "ok", "{user}: {check}");
+        assert_eq!(check["denied"], json!([]), "{user}");
+    }
+    assert_eq!(line(), before);
+}
+
+#[test]
+fn doctor_without_a_key_says_that_the_line_needs_each_command_with_the_key_of_each_line() {
+    let servers = healthy(1);
+    let url = user_of(&servers[0], "app", "+@all &* -zadd (+zadd ~other)");
+    let report = Report::of(&[url], &[]);
+    let told = "the user may not run zadd with the keys redlock:queue:*, so this node keeps no line for the lock KEY unless";
+    report.expect_message(&servers[0], "line", told);
+    paste(&servers[0], report.message(&servers[0], "line"), "app");
+}
+
+#[test]
 fn doctor_finds_each_command_that_the_user_may_not_run_with_a_key_beside_the_lock() {
     let servers = healthy(1);
     let server = &servers[0];
