@@ -25,6 +25,8 @@ pub struct TlsLine<const N: usize = 256> {
     name: Cell<Option<NodeName>>,
     /// The node has accepted the login on the present connection, and the socket does not know it yet.
     is_logged_in: Cell<bool>,
+    /// The session closes the socket of a connection or an attempt that it has ended itself.
+    is_closing: Cell<bool>,
     waiting: RefCell<MultiWakerRegistration<2>>,
     pub(crate) to_server: Pipe<NoopRawMutex, N>,
     pub(crate) to_node: Pipe<NoopRawMutex, N>,
@@ -61,6 +63,7 @@ impl<const N: usize> TlsLine<N> {
             failure: Cell::new(None),
             name: Cell::new(None),
             is_logged_in: Cell::new(false),
+            is_closing: Cell::new(false),
             waiting: RefCell::new(MultiWakerRegistration::new()),
             to_server: Pipe::new(),
             to_node: Pipe::new(),
@@ -97,6 +100,10 @@ impl<const N: usize> TlsLine<N> {
 
     fn go_to(&self, phase: Phase) {
         self.phase.set(phase);
+        self.wake();
+    }
+
+    fn wake(&self) {
         // It is never borrowed for longer than a call, and this way there is no code for a panic.
         if let Ok(mut waiting) = self.waiting.try_borrow_mut() {
             waiting.wake();
@@ -130,7 +137,19 @@ impl<const N: usize> TlsLine<N> {
         self.is_logged_in.take()
     }
 
-    /// Records that the session has ended a connection or an attempt.
+    /// Records that the session has ended a connection or an attempt, and begins to close the socket.
+    pub(crate) fn closing(&self, why: TlsFailure) {
+        self.is_closing.set(true);
+        self.ended(why);
+    }
+
+    /// Records that the socket is closed.
+    pub(crate) fn closed(&self) {
+        self.is_closing.set(false);
+        self.wake();
+    }
+
+    /// Records that a connection or an attempt has ended.
     pub(crate) fn ended(&self, why: TlsFailure) {
         let is_canceled = matches!(self.phase.get(), Phase::Closing | Phase::Abandoned);
         self.failure.set((!is_canceled).then_some(why));
@@ -214,13 +233,14 @@ impl<const N: usize> Connect for TlsStream<'_, N> {
     }
 
     async fn close(&mut self) {
-        if matches!(
-            self.line.phase.get(),
-            Phase::Wanted | Phase::Connected | Phase::Open
-        ) {
-            self.line.go_to(Phase::Closing);
+        match self.line.phase.get() {
+            Phase::Wanted | Phase::Connected | Phase::Open => self.line.go_to(Phase::Closing),
+            Phase::Failed(_) | Phase::Ended => self.line.go_to(Phase::Closed),
+            Phase::Closed | Phase::Closing | Phase::Abandoned => {}
         }
-        self.line.until(|phase| phase != Phase::Closing).await;
+        // If the radio is switched off now, the server does not learn that the connection has ended.
+        let is_closed = |phase| phase != Phase::Closing && !self.line.is_closing.get();
+        self.line.until(is_closed).await;
         self.line.go_to(Phase::Closed);
     }
 }

@@ -88,8 +88,9 @@ impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
                 Either::Second(Err(failure)) => {
                     warning!("{}: {}", self.socket.name(), failure.text());
                     // Before the close, which takes as long as the host is gone: its address may be unknown by now.
-                    line.ended(failure);
+                    line.closing(failure);
                     select(self.socket.close(), line.abandoned()).await;
+                    line.closed();
                 }
             }
         }
@@ -406,6 +407,38 @@ mod tests {
             assert!(poll(pin!(stream.connect())).is_pending());
             assert!(poll(session.as_mut()).is_pending());
         }
+    }
+
+    #[test]
+    fn a_node_has_not_closed_a_connection_before_the_socket_is_closed_that_the_session_ended() {
+        let connections = Cell::new(0);
+        let mut line = TlsLine::<16>::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let random = |bytes: &mut [u8]| bytes.fill(7);
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (mut stream, mut session) = line.split(
+            Leaving(&connections),
+            options,
+            random,
+            &mut read_buffer,
+            &mut write_buffer,
+        );
+        let mut session = pin!(session.run());
+        assert!(poll(pin!(stream.connect())).is_pending());
+        for _ in 0..3 {
+            assert!(poll(session.as_mut()).is_pending());
+        }
+        {
+            // Not even if the node asks again.
+            let mut close = pin!(stream.close());
+            assert!(poll(close.as_mut()).is_pending());
+            assert!(poll(session.as_mut()).is_pending());
+            assert!(poll(close.as_mut()).is_pending());
+        }
+        assert!(poll(pin!(stream.close())).is_pending());
+        // Its reset is sent.
+        stream.line.closed();
+        assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
     }
 
     #[test]
