@@ -95,6 +95,14 @@ impl<K> Lease<K> {
             .map(|granted_at| now.saturating_duration_since(granted_at))
     }
 
+    /// [`held_for`](Self::held_for), for an adapter that reports the end of the lease itself: the lock does not report it any more.
+    #[cfg(feature = "observe")]
+    pub fn take_held_for(&mut self, now: Instant) -> Option<Duration> {
+        let held = self.held_for(now);
+        self.granted_at = None;
+        held
+    }
+
     /// The same lease, of which a release before `hold_until` lets the keys live until then, at most for `min_hold_ms`.
     #[cfg(feature = "min-hold")]
     pub(crate) const fn held_until(mut self, hold_until: Instant, min_hold_ms: u32) -> Self {

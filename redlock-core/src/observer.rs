@@ -59,8 +59,8 @@ pub trait Observer<E>: Clone {
         let _unused = (node, error);
     }
 
-    /// A lease has ended that was held for the time `held`. Of a lease that is neither released nor held by
-    /// [`Redlock::hold`](crate::Redlock::hold), no end is reported: a lease is a value, and may be dropped.
+    /// A lease has ended that was held for the time `held`. Of a lease that is dropped, no end is reported: a lease is a value. This is so
+    /// also of one whose [`Redlock::hold`](crate::Redlock::hold) is dropped, unless the adapter reports it.
     fn hold_ended(&self, key: &[u8], end: HoldEnd, held: Duration) {
         let _unused = (key, end, held);
     }

@@ -19,7 +19,7 @@ use redlock_core::{
     NodeErrorOf, Observer, Redlock, Released, Transport,
 };
 #[cfg(feature = "observe")]
-use redlock_core::{AcquireOutcome, Wait};
+use redlock_core::{AcquireOutcome, HoldEnd, Wait};
 use turns::Turns;
 
 /// A [`Redlock`] for several tasks and several keys, over one set of sockets: each operation takes `&self`.
@@ -63,7 +63,8 @@ use turns::Turns;
 /// # The observer
 ///
 /// The observer of the `Redlock` learns of the operations of all tasks. If [`hold`](Self::hold) loses its lease, it learns that the
-/// lease has expired.
+/// lease has expired. If a future is dropped that holds or releases a lease, it learns so at once
+/// ([`HoldEnd::Dropped`](redlock_core::HoldEnd::Dropped)).
 ///
 /// # The waiting line
 ///
@@ -117,8 +118,7 @@ where
         &self,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.turn().await.begin_once();
-        self.acquire_by(acquisition, key).await
+        self.acquire_by(Redlock::begin_once, key).await
     }
 
     /// Acquires the lock. If an attempt fails, retries after a random delay, until
@@ -131,20 +131,19 @@ where
         &self,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let acquisition = self.turn().await.begin();
-        self.acquire_by(acquisition, key).await
+        self.acquire_by(Redlock::begin, key).await
     }
 
     async fn acquire_by<K: AsRef<[u8]>>(
         &self,
-        acquisition: Acquisition,
+        begin: impl FnOnce(&Redlock<T, C, E, MAX, O>) -> Acquisition,
         key: K,
     ) -> Result<Lease<K>, AcquireError<NodeErrorOf<T>, MAX>> {
-        let mut acquisition = acquisition.outside_line();
         #[cfg(feature = "observe")]
         let mut observation = Observation::begin(self, key.as_ref());
+        let mut turn = self.turn().await;
+        let mut acquisition = begin(&turn).outside_line();
         loop {
-            let mut turn = self.turn().await;
             #[cfg(feature = "observe")]
             observation.tried();
             let error = match turn.attempt(&mut acquisition, key.as_ref()).await {
@@ -162,6 +161,7 @@ where
             };
             drop(turn);
             self.clock.sleep_until(again_at).await;
+            turn = self.turn().await;
         }
     }
 
@@ -203,11 +203,12 @@ where
         key: K,
         work: impl AsyncFnOnce(&Lease<K>) -> R,
     ) -> Result<R, HoldError<NodeErrorOf<T>, MAX>> {
-        let (acquisition, max_extensions) = {
-            let turn = self.turn().await;
-            (turn.begin(), turn.options().extensions())
+        let mut max_extensions = None;
+        let begin = |redlock: &Redlock<T, C, E, MAX, O>| {
+            max_extensions = redlock.options().extensions();
+            redlock.begin()
         };
-        let acquired = self.acquire_by(acquisition, key).await;
+        let acquired = self.acquire_by(begin, key).await;
         let lease = acquired.map_err(HoldError::NotAcquired)?;
         let mut held = Held::new(self, &lease);
         held.is_working = true;
@@ -407,7 +408,13 @@ impl<M: RawMutex> Drop for Wake<'_, M> {
 }
 
 /// A lease that must be released. If it is dropped, the next turn does it.
-struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> {
+struct Held<'s, 'k, M, T, C, E, const MAX: usize, O>
+where
+    M: RawMutex,
+    T: Transport,
+    C: Clock,
+    O: Observer<NodeErrorOf<T>>,
+{
     shared: &'s Shared<M, T, C, E, MAX, O>,
     lease: Lease<&'k [u8]>,
     /// If it is dropped now, its keys are deleted, even before `Options::min_hold` is over.
@@ -415,7 +422,13 @@ struct Held<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> {
     is_released: bool,
 }
 
-impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E, MAX, O> {
+impl<'s, 'k, M, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E, MAX, O>
+where
+    M: RawMutex,
+    T: Transport,
+    C: Clock,
+    O: Observer<NodeErrorOf<T>>,
+{
     fn new<K: AsRef<[u8]>>(shared: &'s Shared<M, T, C, E, MAX, O>, lease: &'k Lease<K>) -> Self {
         Self {
             shared,
@@ -430,10 +443,33 @@ impl<'s, 'k, M: RawMutex, T, C, E, const MAX: usize, O> Held<'s, 'k, M, T, C, E,
         self.is_released = true;
         self.lease.with_key(*self.lease.key())
     }
+
+    #[cfg(feature = "observe")]
+    fn report_drop(&mut self) {
+        if O::OBSERVES && !self.is_released {
+            let now = self.shared.clock.now();
+            let end = match self.lease.is_valid(now) {
+                true => HoldEnd::Dropped,
+                false => HoldEnd::Expired,
+            };
+            if let Some(held) = self.lease.take_held_for(now) {
+                self.shared.observer.hold_ended(self.lease.key(), end, held);
+            }
+        }
+    }
 }
 
-impl<M: RawMutex, T, C, E, const MAX: usize, O> Drop for Held<'_, '_, M, T, C, E, MAX, O> {
+impl<M, T, C, E, const MAX: usize, O> Drop for Held<'_, '_, M, T, C, E, MAX, O>
+where
+    M: RawMutex,
+    T: Transport,
+    C: Clock,
+    O: Observer<NodeErrorOf<T>>,
+{
     fn drop(&mut self) {
+        // Before the lease is stored: its release does not report it again.
+        #[cfg(feature = "observe")]
+        self.report_drop();
         #[cfg(feature = "min-hold")]
         if self.is_working {
             self.lease.end_min_hold();

@@ -46,6 +46,8 @@ mod priorities;
 mod release;
 mod scripts;
 mod shared;
+#[cfg(feature = "observe")]
+mod shared_observer;
 mod silence;
 #[cfg(any(feature = "embassy-net", feature = "embassy-net-ip"))]
 mod slow_network;
