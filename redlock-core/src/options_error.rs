@@ -29,11 +29,13 @@ pub enum OptionsError {
 
 text! {
     impl [] for OptionsError [] {
-        Self::TtlTooShort => "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one";
+        Self::TtlTooShort =>
+            "the TTL is too short: clock drift, 2 ms and, with tolerate_clock_jumps, 4 windows and clock_skew leave nothing of it; \
+             use a longer one";
         Self::TtlTooLong => "the time is too long: at most 4294967295 ms, about 49 days";
         Self::NodeTimeout =>
-            "the node timeout must be longer than zero and shorter than the validity \
-             (the TTL minus clock drift and 2 ms)";
+            "the node timeout must be longer than zero and shorter than the validity (the TTL minus clock drift, 2 ms and, with \
+             tolerate_clock_jumps, 4 windows and clock_skew)";
         Self::RetryDelay => "the shortest retry delay is longer than the longest";
         Self::Window => "the window must be from a millisecond to an hour";
         Self::MaxTtl =>

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redlock_std::{
     AcquireError, AdoptError, Fencing, Guard, HoldError, LossCause, MAX_KEY, MemoryNode, Options,
-    Redlock,
+    Redlock, Token,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -337,6 +337,18 @@ async fn fences_grow_and_a_key_that_is_too_long_says_so() {
     );
     let error = redlock.try_acquire(vec![7; MAX_KEY + 1]).await.unwrap_err();
     assert!(matches!(error, AcquireError::KeyTooLong(_)), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_set_in_memory_for_the_longest_time_stays_there() {
+    let nodes = MemoryNode::array::<3>();
+    for node in &nodes {
+        node.set("dock", Token::from_bytes([7; 20]), Duration::MAX);
+    }
+    let redlock = Redlock::in_memory(&nodes, Options::new(TTL).unwrap()).unwrap();
+    sleep(TTL * 1_000).await;
+    let error = redlock.try_acquire("dock").await.unwrap_err();
+    assert!(error.is_held(), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

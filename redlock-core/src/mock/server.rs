@@ -701,7 +701,7 @@ impl<const KEYS: usize> Server<KEYS> {
             return from.saturating_add(ttl);
         }
         let from = Instant::from_micros(from.as_micros() / 1_000 * 1_000);
-        from.saturating_add(ttl + MILLISECOND)
+        from.saturating_add(ttl.saturating_add(MILLISECOND))
     }
 
     fn reading(&self, fence: Fence, fencing: Fencing, now: Instant) -> Reading {

@@ -250,7 +250,8 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &OptionsError::TtlTooShort,
-        "the TTL is too short: clock drift and 2 ms leave nothing of it; use a longer one",
+        "the TTL is too short: clock drift, 2 ms and, with tolerate_clock_jumps, 4 windows and clock_skew leave nothing of it; \
+         use a longer one",
     );
     says(
         &OptionsError::TtlTooLong,
@@ -258,8 +259,8 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &OptionsError::NodeTimeout,
-        "the node timeout must be longer than zero and shorter than the validity \
-         (the TTL minus clock drift and 2 ms)",
+        "the node timeout must be longer than zero and shorter than the validity (the TTL minus clock drift, 2 ms and, with \
+         tolerate_clock_jumps, 4 windows and clock_skew)",
     );
     says(
         &OptionsError::RetryDelay,

@@ -138,8 +138,8 @@ impl LastWords {
     }
 }
 
-const NO_ANSWER: &str = "the server closed the connection before it answered; check that the scheme of its URL fits the port: \
-                         redis://, or rediss:// for TLS";
+const NO_ANSWER: &str = "the server closed the connection before it answered: the scheme of its URL does not fit the port \
+                         (redis://, or rediss:// for TLS), or it is a proxy whose server is down";
 
 /// Why a node has not accepted the user and the password, or has not looked at them.
 fn refusal(error: &ServerError) -> TransportError {

@@ -10,6 +10,7 @@ use metrics::{
 };
 use redlock_core::{AcquireOutcome, HoldEnd};
 
+use super::kinds;
 use crate::node::{NODE_FAILURES, NODE_UP};
 
 const ACQUIRE_DURATION: &str = "redlock.client.acquire.duration";
@@ -80,6 +81,16 @@ type Each<M, const N: usize> = [OnceLock<M>; N];
 
 impl Instruments {
     pub(super) fn new(label: Option<&'static str>) -> Self {
+        let counters = [
+            (LOST, "cause", &kinds::OF_LOSSES[..]),
+            (EXTEND_FAILURES, "error.type", &kinds::OF_EXTENSIONS),
+        ];
+        for (name, attribute, values) in counters {
+            for value in values {
+                // A monitoring system sees the first count only if the series was there before it, at zero.
+                counter!(name, labels(label, [(attribute, *value)])).increment(0);
+            }
+        }
         Self {
             label,
             waiting: gauge!(WAITING, labels(label, [])),

@@ -34,6 +34,11 @@ pub(super) fn failures(error: &AcquireError) -> String {
         .join("; ")
 }
 
+/// Each reason for which an extension fails.
+#[cfg(feature = "metrics")]
+pub(super) const OF_EXTENSIONS: [&str; 5] =
+    ["lost", "unreachable", "too_late", "expired", "not_asked"];
+
 /// Why an extension failed.
 pub(super) const fn of_extension(error: &ExtendError) -> &'static str {
     match error {
@@ -45,6 +50,16 @@ pub(super) const fn of_extension(error: &ExtendError) -> &'static str {
         _ => "other",
     }
 }
+
+/// Each reason for which a lock is lost.
+#[cfg(feature = "metrics")]
+pub(super) const OF_LOSSES: [&str; 5] = [
+    "lost",
+    "unreachable",
+    "expired",
+    "extensions_spent",
+    "not_asked",
+];
 
 /// Why a lock was lost.
 pub(super) const fn of_loss(cause: &LossCause) -> &'static str {

@@ -35,7 +35,8 @@ async fn a_lock_that_is_released_is_counted_with_its_times() {
     let held = &series["redlock.client.hold.duration{end=released}"];
     assert!(held.len() == 1 && (held[0] - 3.0).abs() < 0.002, "{held:?}");
     assert_eq!(series[HELD], [0.0]);
-    assert!(!series.keys().any(|name| name.contains(".lost")));
+    let lost = series.iter().filter(|(name, _)| name.contains(".lost"));
+    assert!(lost.map(|(_, count)| count).all(|count| *count == [0.0]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,6 +145,21 @@ async fn gauges_return_to_zero_after_drops_cancellations_and_panics_in_tasks() {
 async fn a_lock_that_is_lost_is_counted_by_its_cause_and_so_are_the_extensions_that_failed() {
     let metrics = Metrics::install();
     let (nodes, redlock) = fleet();
+    let series = metrics.series();
+    for cause in [
+        "lost",
+        "unreachable",
+        "expired",
+        "extensions_spent",
+        "not_asked",
+    ] {
+        let name = format!("redlock.client.lost{{cause={cause}}}");
+        assert_eq!(series[&name], [0.0], "before the first loss");
+    }
+    for error in ["lost", "unreachable", "too_late", "expired", "not_asked"] {
+        let name = format!("redlock.client.extend.failures{{error.type={error}}}");
+        assert_eq!(series[&name], [0.0], "before the first failure");
+    }
     let work = redlock.hold(KEY, async |_guard| sleep(TTL * 3).await);
     let fault = async {
         sleep(Duration::from_secs(1)).await;
@@ -262,9 +278,9 @@ async fn ten_thousand_keys_leave_no_trace_without_labels_and_as_many_as_there_ar
     let acquired = "redlock.client.acquire.duration{lock=invoice,outcome=acquired}";
     assert_eq!(series[acquired].len(), 9_999);
     let with_label = series.keys().filter(|name| name.contains("lock=first"));
-    // Both gauges, two of an acquire, one of a hold.
-    assert_eq!(with_label.count(), 5);
-    assert_eq!(series.len(), before.len() + 10);
+    // Both gauges, two of an acquire, one of a hold, five causes of a loss, five errors of an extension.
+    assert_eq!(with_label.count(), 15);
+    assert_eq!(series.len(), before.len() + 30);
 }
 
 #[tokio::test(start_paused = true)]
