@@ -253,7 +253,7 @@ step_no_std() {
                 echo "-- $package for $target, features: ${features:-none}"
                 # A directory of its own: flags are part of what is cached.
                 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/no_std RUSTFLAGS="-D warnings" \
-                    cargo build --quiet -p "$package" --target "$target" --features "$features"
+                    cargo check --quiet -p "$package" --target "$target" --features "$features"
             done
         done
     done

@@ -130,7 +130,7 @@ text! {
             Gone(report.tally().refused), extenders(report);
         Self::Expired => "the validity of the lease is over: it was not extended in time";
         Self::ExtensionsSpent =>
-            "the validity of the lease is over: max_extensions allows no further extension";
+            "the validity of the lease is over: max_extensions allows no further extension; raise it, or set unlimited_extensions";
         Self::NotAsked { nodes_answer } => "{}", NotAsked(*nodes_answer);
     }
 }

@@ -71,9 +71,12 @@ pub struct TlsSession<'a, S, E, const N: usize = 256> {
 impl<S: Connect, E: Entropy, const N: usize> TlsSession<'_, S, E, N> {
     /// Connects when the node wants a connection, and forwards bytes until the connection ends.
     ///
-    /// It has no timeouts: the node has them, and closes the connection. If no task runs this, the node never connects.
+    /// It has no timeouts: the node has them, and closes the connection. If no task runs this, the node never connects. Dropping the
+    /// future ends the connection, of which the node learns by its timeouts; to connect again, run it again.
     pub async fn run(&mut self) -> ! {
         let line = self.line;
+        // If an earlier call was dropped while it closed the socket, the node would wait for it.
+        line.closed();
         loop {
             line.wanted().await;
             let served = select(line.canceled(), self.serve()).await;
@@ -438,6 +441,32 @@ mod tests {
         assert!(poll(pin!(stream.close())).is_pending());
         // Its reset is sent.
         stream.line.closed();
+        assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
+    }
+
+    #[test]
+    fn a_session_that_was_dropped_while_it_closed_its_socket_can_be_run_again() {
+        let connections = Cell::new(0);
+        let mut line = TlsLine::<16>::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let random = |bytes: &mut [u8]| bytes.fill(7);
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (mut stream, mut session) = line.split(
+            Leaving(&connections),
+            options,
+            random,
+            &mut read_buffer,
+            &mut write_buffer,
+        );
+        assert!(poll(pin!(stream.connect())).is_pending());
+        {
+            let mut run = pin!(session.run());
+            for _ in 0..3 {
+                assert!(poll(run.as_mut()).is_pending());
+            }
+        }
+        let mut run = pin!(session.run());
+        assert!(poll(run.as_mut()).is_pending());
         assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
     }
 

@@ -140,6 +140,8 @@ impl<'a, S: Connect, K: Clock, const TX: usize, const RX: usize> TcpNode<'a, S, 
     /// Sets the timeout for connecting, and for each answer to the login. Default: 3 s. A login or script that is longer than 1,024
     /// bytes may take it once more for each 1,024 bytes.
     ///
+    /// With a timeout that is shorter than the way to the node and back, it never connects.
+    ///
     /// This timeout may be longer than a round. A round does not wait for a node that is still connecting; a later round
     /// uses the connection.
     #[must_use]

@@ -36,7 +36,7 @@ use turns::Turns;
 /// one of the eight places is free. They get places about in the order in which they asked, and before tasks that ask later, so none
 /// starves.
 ///
-/// The tasks may run in executors of different priority. A task leaves a free turn to each task that asked earlier for 10 ms, then
+/// The tasks may run in executors of different priority, if the nodes are `Send` (see below). A task leaves a free turn to each task that asked earlier for 10 ms, then
 /// passes those that have not taken it:
 ///
 /// - A future that waits for its turn and is no longer polled delays the others by 10 ms, or by a tick if that is longer, once.
@@ -48,7 +48,9 @@ use turns::Turns;
 /// A task of high priority waits for the turn of one of low priority. If the executor of high priority computes meanwhile, this turn
 /// lasts longer.
 ///
-/// `M` is `NoopRawMutex` if all tasks run in one executor, `CriticalSectionRawMutex` otherwise.
+/// `M` is `NoopRawMutex` if all tasks run in one executor, `CriticalSectionRawMutex` otherwise. The second needs nodes that are `Send`,
+/// over a stream of your own: the sockets of embassy-net, `HostName` and the sessions of redlock-embassy-tls belong to one
+/// executor, and with them the tasks of another one do not compile.
 ///
 /// # Dropping a future
 ///

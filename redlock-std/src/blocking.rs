@@ -15,7 +15,7 @@
 //!     charge();
 //!     guard.release();
 //!
-//!     // For work that is longer than the TTL: the lease is extended while it runs.
+//!     // For work that is longer than the TTL: the lease is extended while it runs, up to `Options::max_extensions` times.
 //!     redlock.hold("nightly-backup", |_guard| back_up())?;
 //!
 //!     // Sends the releases of dropped guards, before the process ends.

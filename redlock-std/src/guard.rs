@@ -225,7 +225,7 @@ impl Guard {
     /// the lease was valid.
     pub async fn extend(&mut self) -> Result<(), ExtendError> {
         let Some(held) = &mut self.held else {
-            return Err(ExtendError::Expired);
+            return Err(self.validity.not_extended(ExtendError::Expired));
         };
         let extended = self.validity.extend(held).await;
         self.stop_keeping_if_lost();
@@ -512,7 +512,18 @@ impl Validity {
     }
 
     /// Extends the lease, and moves the end of the validity or ends it.
-    async fn extend(&self, Held { core, lease }: &mut Held) -> Result<(), ExtendError> {
+    async fn extend(&self, held: &mut Held) -> Result<(), ExtendError> {
+        let extended = self.extend_once(held).await;
+        extended.map_err(|error| self.not_extended(error))
+    }
+
+    /// Records this error of an extension.
+    fn not_extended(&self, error: ExtendError) -> ExtendError {
+        self.scope.not_extended(&error);
+        error
+    }
+
+    async fn extend_once(&self, Held { core, lease }: &mut Held) -> Result<(), ExtendError> {
         loop {
             let until = self.until();
             if self.clock().now() >= until {
@@ -545,9 +556,6 @@ impl Validity {
                     nodes_answer: self.rounds.nodes_answer(),
                 }),
             };
-            if let Err(error) = &extended {
-                self.scope.not_extended(error);
-            }
             let (error, cause) = match extended {
                 Ok(()) if self.extended_until(lease.valid_until()) => return Ok(()),
                 Ok(()) => return Err(ExtendError::Expired),

@@ -591,7 +591,8 @@ impl Redlock {
 
     /// Acquires the lock, runs `work` and releases the lock.
     ///
-    /// The lease is extended in the same task while the work runs, each time a third of its validity has passed. A TTL
+    /// The lease is extended in the same task while the work runs, each time a third of its validity has passed, at most
+    /// [`Options::max_extensions`] times: for about 34 times the TTL by default. A TTL
     /// of less than about 10 ms leaves no time for extensions. When an extension finds that the lock is lost, the work
     /// is dropped at once. In any case the work is dropped no later than the validity ends. Dropping the work does not
     /// undo what it did.
@@ -680,8 +681,8 @@ impl Redlock {
     /// same handle may adopt the lease once more: the guard of the earlier adoption, if it still exists, no longer releases anything.
     /// The prefix of this handle is not put before the key.
     ///
-    /// The first round waits for the connections, for the node timeout at most. Dropping the future leaves the lease on the nodes.
-    /// It may have been extended.
+    /// The first round waits for the connections, for the node timeout at most. Dropping the future, or closing the handle meanwhile,
+    /// leaves the lease on the nodes. It may have been extended.
     ///
     /// # Errors
     ///
@@ -727,6 +728,9 @@ impl Redlock {
             Err(_) => {}
         }
         let lease = adopted.map_err(adopt_error)?;
+        if self.closing.is_closed() {
+            return Err(AdoptError::Closed(KeyName::new(key)));
+        }
         self.core.nodes().for_each(Member::adopted);
         if !turn.hold_if_not_passed_on(lease.valid_until()) {
             // This task was not polled for so long that another one may have adopted the lease, with the same token.

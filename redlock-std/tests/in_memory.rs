@@ -564,6 +564,21 @@ async fn a_task_that_was_not_polled_while_another_one_adopted_the_lease_does_not
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handle_that_is_closed_while_it_adopts_a_lease_does_not_hold_it() {
+    let (nodes, redlock) = fleet();
+    let handover = redlock.acquire("dock").await.unwrap().hand_over();
+    delay_replies(&nodes);
+    let mut adoption = pin!(redlock.adopt(&handover));
+    assert!(polled_once(adoption.as_mut()).await.is_pending());
+    redlock.close().await;
+    let refused = adoption.await.unwrap_err();
+    assert!(matches!(refused, AdoptError::Closed(_)), "{refused}");
+    // The lease is as it was.
+    let successor = Redlock::in_memory(&nodes, *redlock.options()).unwrap();
+    assert!(successor.adopt(&handover).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_adoption_that_was_too_late_succeeds_when_it_is_tried_again() {
     let nodes = MemoryNode::array::<5>();
     let options = Options::new(TTL).unwrap().drift_ppm(500_000).unwrap();

@@ -10,6 +10,8 @@
 
 use std::env;
 use std::error::Error;
+use std::future::IntoFuture as _;
+use std::pin::pin;
 use std::time::Duration;
 
 use redlock_example_orders::ledger::Postgres;
@@ -19,7 +21,12 @@ use redlock_example_orders::service::{self, Shop};
 use redlock_std::{Fencing, Options, Redlock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_postgres::NoTls;
+
+/// For how long requests may go on when the process is to end. One whose client never sends its last byte would never end.
+const GRACE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -32,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (mut client, connection) =
         tokio_postgres::connect(&setting("DATABASE_URL")?, NoTls).await?;
-    tokio::spawn(connection);
+    let connection = tokio::spawn(connection);
     let patient = redlock.with_options(options.wait(Duration::from_secs(120)));
     schema::migrate(&patient, &mut client).await?;
 
@@ -45,15 +52,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(address).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, service::router(shop))
-        .with_graceful_shutdown(async move {
-            terminate.recv().await;
-        })
-        .await?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = axum::serve(listener, service::router(shop))
+        .with_graceful_shutdown(async { drop(stopped.await) });
+    let mut serving = pin!(serving.into_future());
+    let why: Result<(), Box<dyn Error>> = tokio::select! {
+        served = &mut serving => served.map_err(Into::into),
+        _told = terminate.recv() => Ok(()),
+        // Whoever supervises the process starts it anew, with a new connection.
+        _ended = connection => Err("the database has closed the connection".into()),
+    };
+    drop(stop);
+    let _late = timeout(GRACE, serving).await;
 
-    // The last requests have ended. What they released is sent before the process ends.
+    // What the last requests released is sent before the process ends.
     redlock.close().await;
-    Ok(())
+    why
 }
 
 fn setting(name: &str) -> Result<String, String> {

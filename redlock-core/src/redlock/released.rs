@@ -71,9 +71,9 @@ impl<E, const MAX: usize> Released<E, MAX> {
 text! {
     impl [E, const MAX: usize] for Released<E, MAX> [E] {
         Self { report, is_kept: false } => "{}: released on {}, gone on {}; {}", report.key(), report.tally().granted,
-            report.tally().refused, report.nodes_text(report.tally().unknown, " had not answered");
+            report.tally().refused, report.nodes_text(report.tally().unknown, " had not answered or failed");
         Self { report, is_kept: true } => "{}: kept for its min_hold on {}, gone on {}; {}", report.key(),
             report.tally().granted, report.tally().refused,
-            report.nodes_text(report.tally().unknown, " had not answered");
+            report.nodes_text(report.tally().unknown, " had not answered or failed");
     }
 }

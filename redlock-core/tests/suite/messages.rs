@@ -237,7 +237,7 @@ fn errors_without_a_round_say_what_to_do() {
     );
     says(
         &Loss::ExtensionsSpent,
-        "the validity of the lease is over: max_extensions allows no further extension",
+        "the validity of the lease is over: max_extensions allows no further extension; raise it, or set unlimited_extensions",
     );
     says(&BuildError::NoNode, "no node: name at least one");
     says(

@@ -31,7 +31,7 @@ fn the_text_of_a_release_tells_what_each_node_did() {
     let released = clock.run(redlock.release(lease)).to_string();
     let [on, gone] = [
         "KEY: released on 3, gone on 1",
-        "; 1 of 5 nodes had not answered (node 5: ",
+        "; 1 of 5 nodes had not answered or failed (node 5: ",
     ];
     let on = on.replace("KEY", &KeyName::new(KEY.as_bytes()).to_string());
     assert!(released.starts_with(&(on + gone)), "{released}");

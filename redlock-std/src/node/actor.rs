@@ -469,7 +469,12 @@ impl<'a> Session<'a> {
                         self.postponed.calls.push_back(call);
                         continue;
                     }
-                    Err(CallError::sent(Failure::Transport(rejected(error))))
+                    Err(CallError::sent(match &unknown {
+                        Some(denied) if code == "READONLY" && call.command().verb.needs_vote() => {
+                            denied.clone()
+                        }
+                        _ => Failure::Transport(rejected(error)),
+                    }))
                 }
                 Some(value) => {
                     answer::read(value).map_err(|error| CallError::sent(Failure::Transport(error)))

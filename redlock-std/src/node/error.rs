@@ -138,6 +138,9 @@ const SCRIPTS: &str = "; grant `+eval +evalsha +script|load`";
 /// What a user needs who takes locks.
 const LOCKS: &str = "; grant `~KEY ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time`, for a fenced lock also `~redlock:fence:KEY +pttl`";
 
+/// What to do about a key that another program has written. The error does not say which one it is.
+const WRONG_TYPE: &str = "; another program has written a key of this lock: KEY must be a string and redlock:queue:KEY a zset, as TYPE says; delete the one that is not";
+
 /// What a user needs whose clients stand in a line.
 const LINES: &str = "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`";
 
@@ -172,6 +175,12 @@ fn advice(error: &str) -> &'static str {
         SCRIPTS
     } else if is_missing_permission(error) {
         LOCKS
+    } else if error.contains("WRONGTYPE") {
+        WRONG_TYPE
+    } else if error.starts_with("OOM ") {
+        "; raise maxmemory of this server, or let it store less"
+    } else if error.starts_with("NOREPLICAS ") {
+        "; this server has fewer replicas than its min-replicas-to-write"
     } else {
         ""
     }
@@ -180,7 +189,7 @@ fn advice(error: &str) -> &'static str {
 /// What to do about an error that keeps a client out of a line.
 fn advice_for_lines(error: &str) -> String {
     if error.contains("WRONGTYPE") {
-        "; delete the key redlock:queue:KEY, which no client of a line has written".into()
+        WRONG_TYPE.into()
     } else if names_scripts(error) {
         SCRIPTS.into()
     } else if !is_missing_permission(error) {

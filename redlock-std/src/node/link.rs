@@ -235,6 +235,9 @@ fn not_selected(error: &ServerError) -> TransportError {
     match error.code() {
         code if answer::is_login(code) => TransportError::LoginRefused(words),
         "NOPERM" => TransportError::Unreachable(format!("{words}; grant `+select`").into()),
+        "ERR" => TransportError::Unreachable(
+            format!("{words}; name another database in its URL, or none").into(),
+        ),
         _ => TransportError::Unreachable(words),
     }
 }

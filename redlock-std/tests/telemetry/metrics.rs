@@ -192,10 +192,15 @@ async fn a_lock_that_is_lost_is_counted_by_its_cause_and_so_are_the_extensions_t
     assert_eq!(failures[..], [1.0]);
 
     let (_nodes, redlock) = fleet();
-    let guard = redlock.acquire(KEY).await.unwrap();
+    let mut guard = redlock.acquire(KEY).await.unwrap();
     sleep(TTL * 2).await;
+    for _ in 0..2 {
+        guard.extend().await.unwrap_err();
+    }
     drop(guard);
     let series = metrics.series();
+    let failures = &series["redlock.client.extend.failures{error.type=expired}"];
+    assert_eq!(failures[..], [2.0]);
     assert_eq!(series["redlock.client.lost{cause=expired}"], [1.0]);
     assert_eq!(series["redlock.client.hold.duration{end=expired}"].len(), 1);
     assert_eq!(series[HELD], [0.0]);

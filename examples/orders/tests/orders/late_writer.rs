@@ -1,21 +1,18 @@
 //! A server that is paused while its write is under way.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::post;
-use redlock_tests::{Servers, child, eventually};
-use rustix::process::{Pid, Signal, kill_process};
+use redlock_tests::{Servers, eventually};
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::database::Database;
+use crate::process::{Provider, Service};
 
 // On two threads: one of them waits for the first line of a process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,79 +65,6 @@ async fn the_database_refuses_a_write_that_arrives_after_another_server_has_paid
     let (status, text) = late.await.unwrap();
     assert_ne!(status, StatusCode::OK, "{text}");
     assert_eq!(database.receipt(1).await, receipt);
-}
-
-/// The service as a process.
-struct Service {
-    child: Child,
-    url: String,
-}
-
-impl Service {
-    fn start(servers: &Servers, database: u16, provider: &Provider) -> Self {
-        let mut command = child::bound(env!("CARGO_BIN_EXE_orders"));
-        let database = format!("postgres://shop@127.0.0.1:{database}/postgres");
-        command.env("REDLOCK_NODES", servers.urls().join(","));
-        command.env("DATABASE_URL", database);
-        command.env("PAYMENTS_URL", &provider.url);
-        command.env("LISTEN", "127.0.0.1:0").stdout(Stdio::piped());
-        let mut child = child::spawn(command).unwrap();
-        let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        BufReader::new(output).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("listening on ").unwrap().into();
-        Self { child, url }
-    }
-
-    fn pay(&self, order: i64) -> impl Future<Output = (StatusCode, String)> + Send + use<> {
-        let url = format!("{}/orders/{order}/pay", self.url);
-        async move {
-            let answer = reqwest::Client::new().post(url).send().await.unwrap();
-            (answer.status(), answer.text().await.unwrap())
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        child::end(&mut self.child);
-    }
-}
-
-/// A payment provider, over HTTP, that answers when it is told to.
-struct Provider {
-    url: String,
-    asked: Arc<Semaphore>,
-    answers: Arc<Semaphore>,
-}
-
-impl Provider {
-    async fn start() -> Self {
-        let [asked, answers] = [0, 0].map(|permits| Arc::new(Semaphore::new(permits)));
-        let charge = {
-            let (asked, answers) = (Arc::clone(&asked), Arc::clone(&answers));
-            let count = Arc::new(AtomicU32::new(0));
-            async move || {
-                let number = count.fetch_add(1, Ordering::Relaxed);
-                asked.add_permits(1);
-                answers.acquire().await.unwrap().forget();
-                format!("receipt {number}")
-            }
-        };
-        let service = Router::new().route("/charges/{order}", post(charge));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, service).await });
-        Self {
-            url,
-            asked,
-            answers,
-        }
-    }
 }
 
 /// A way to the database that can hold what a client sends.

@@ -1,5 +1,5 @@
-//! The service under the faults of its nodes: the same tests in memory, where they take milliseconds, and on real servers; and a
-//! writer that is late.
+//! The service under the faults of its nodes: the same tests in memory, where they take milliseconds, and on real servers; a writer
+//! that is late, and how the service ends.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,9 +8,11 @@
 )]
 
 mod deployment;
+mod ending;
 mod faults;
 mod late_writer;
 
+mod process;
 mod world;
 
 mod database;
