@@ -66,7 +66,9 @@ fn a_key_in_the_place_of_a_line_is_to_be_deleted_and_no_permission_is_missing() 
     holder.end();
     let ended = next.end();
     ended.expect_code(0);
-    ended.expect_stderr("delete the key redlock:queue:KEY, which no client of a line has written");
+    ended.expect_stderr(
+        "KEY must be a string and redlock:queue:KEY a zset, as TYPE says; delete the one that is not",
+    );
     ended.expect_not_in_stderr("grant");
 }
 
