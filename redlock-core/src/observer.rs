@@ -177,7 +177,8 @@ pub enum HoldEnd {
     Dropped,
     /// It was left on the nodes for another process.
     HandedOver,
-    /// It was lost: it could not be extended.
+    /// It was lost: it could not be extended while `hold` or a guard kept it. A lease that [`Redlock::extend`](crate::Redlock::extend)
+    /// has found lost has expired when it is released.
     Lost,
     /// Its validity was over before it was released.
     Expired,

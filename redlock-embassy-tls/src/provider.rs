@@ -337,10 +337,7 @@ impl<'a, 'o, E: Entropy> CryptoProvider for Provider<'a, 'o, E> {
     type Signature = DerSignature;
 
     fn rng(&mut self) -> impl CryptoRngCore {
-        Random {
-            entropy: self.entropy,
-            has_failed: &mut self.has_failed,
-        }
+        Random::new(self.entropy, &mut self.has_failed)
     }
 
     fn verifier(&mut self) -> Result<&mut impl TlsVerifier<Aes128GcmSha256>, TlsError> {

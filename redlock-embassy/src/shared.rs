@@ -64,8 +64,7 @@ use turns::Turns;
 ///
 /// # The observer
 ///
-/// The observer of the `Redlock` learns of the operations of all tasks. If [`hold`](Self::hold) loses its lease, it learns that the
-/// lease has expired. If a future is dropped that holds or releases a lease, it learns so at once
+/// The observer of the `Redlock` learns of the operations of all tasks. If a future is dropped that holds or releases a lease, it learns so at once
 /// ([`HoldEnd::Dropped`](redlock_core::HoldEnd::Dropped)).
 ///
 /// # The waiting line
@@ -224,6 +223,13 @@ where
             Either::Second(result) => Ok(result),
         };
         held.is_working = false;
+        #[cfg(feature = "observe")]
+        if let Err(HoldError::Lost(cause)) = &done {
+            held.report(match cause {
+                LossCause::Expired => HoldEnd::Expired,
+                _ => HoldEnd::Lost,
+            });
+        }
         self.release_held(held).await;
         done
     }
@@ -446,17 +452,13 @@ where
         self.lease.with_key(*self.lease.key())
     }
 
+    /// Reports how the lease ends, at its first end.
     #[cfg(feature = "observe")]
-    fn report_drop(&mut self) {
-        if O::OBSERVES && !self.is_released {
-            let now = self.shared.clock.now();
-            let end = match self.lease.is_valid(now) {
-                true => HoldEnd::Dropped,
-                false => HoldEnd::Expired,
-            };
-            if let Some(held) = self.lease.take_held_for(now) {
-                self.shared.observer.hold_ended(self.lease.key(), end, held);
-            }
+    fn report(&mut self, end: HoldEnd) {
+        if O::OBSERVES
+            && let Some(held) = self.lease.take_held_for(self.shared.clock.now())
+        {
+            self.shared.observer.hold_ended(self.lease.key(), end, held);
         }
     }
 }
@@ -471,7 +473,13 @@ where
     fn drop(&mut self) {
         // Before the lease is stored: its release does not report it again.
         #[cfg(feature = "observe")]
-        self.report_drop();
+        if !self.is_released {
+            let is_valid = self.lease.is_valid(self.shared.clock.now());
+            self.report(match is_valid {
+                true => HoldEnd::Dropped,
+                false => HoldEnd::Expired,
+            });
+        }
         #[cfg(feature = "min-hold")]
         if self.is_working {
             self.lease.end_min_hold();

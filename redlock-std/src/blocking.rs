@@ -251,7 +251,7 @@ impl Redlock {
     /// dropped or refused.
     ///
     /// Call it before the process ends, when the threads that hold guards have ended. It blocks until the nodes that can be reached
-    /// have answered, at most for four node timeouts, but at least for a second. Guards that still exist are not released by it. Their
+    /// have answered, at most for four node timeouts or a second, whichever is longer. Guards that still exist are not released by it. Their
     /// extensions and releases work as before.
     pub fn close(&self) -> usize {
         let redlock = self.redlock.clone();

@@ -563,7 +563,12 @@ impl Validity {
                     let cause = LossCause::Lost(report.clone());
                     (ExtendError::Lost(report), cause)
                 }
-                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) if error.is_retryable() => {
+                    if let ExtendError::Unreachable(report) = &error {
+                        self.failed(report);
+                    }
+                    return Err(error);
+                }
                 // The keeper has extended the lease meanwhile.
                 Err(_) if self.clock().now() < self.until() => continue,
                 Err(ExtendError::NotAsked { nodes_answer }) => (
@@ -606,7 +611,7 @@ impl Validity {
         self.lock().is_spent = left == Some(0);
     }
 
-    /// Records that the keeper could not extend the lease.
+    /// Records that the lease could not be extended.
     fn failed(&self, report: &Report) {
         self.lock().failed = Some(Box::new(report.clone()));
     }

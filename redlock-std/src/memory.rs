@@ -21,11 +21,12 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 ///
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
 /// It has room for 64 keys of at most 64 bytes and for 64 commands on their way. A release without room is dropped, and
-/// [`close`](crate::Redlock::close) counts it. It can call 16 handles, and keeps lines for three locks at a time, of at most eleven
+/// [`close`](crate::Redlock::close) counts it. It can call 16 handles, and keeps lines for three locks at a time, of at most twelve
 /// handles each: the others that wait look again after delays, in no order.
 ///
 /// [`Redlock::status`](crate::Redlock::status) tells whether such a node is up. It does not tell that it hangs, nor that it has no
-/// vote after a restart: test a readiness check against real servers.
+/// vote after a restart, nor its round trip: test a readiness check against real servers. Each round asks a node that hangs, which is
+/// skipped if it is a server.
 #[derive(Clone)]
 pub struct MemoryNode {
     name: Arc<str>,

@@ -447,7 +447,7 @@ impl Redlock {
     /// Returns the problems of nodes that do not cost them their vote:
     ///
     /// - The node may evict keys. ([`Options::refuse_eviction`] takes its vote away.) This is what the node answered
-    ///   when it was last asked for its identity. After the first successful acquire, at least a quorum of nodes has
+    ///   when it was last asked for its identity, up to a minute before the last acquire. After the first successful acquire, at least a quorum of nodes has
     ///   answered.
     /// - The node cannot call this client when it is its turn for a lock, because the user lacks a permission, or the second
     ///   connection cannot be made. Then acquires wait longer than they must. A permission that is missing is told for a minute after
@@ -627,7 +627,8 @@ impl Redlock {
 
     /// Closes this handle and its clones: no acquire begins any more, those that wait end with [`AcquireError::Closed`], and the
     /// queued releases are sent. Returns how many releases are still unanswered, or were dropped because too many waited: their keys
-    /// may be left until they expire. A release that a node refuses is answered: [`warnings`](Self::warnings) tells why, and of those
+    /// may be left until they expire. (After an [`adopt`](Self::adopt), each node counts that has not answered its release, because the
+    /// other process may have set the key there.) A release that a node refuses is answered: [`warnings`](Self::warnings) tells why, and of those
     /// that were dropped.
     ///
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right

@@ -140,6 +140,23 @@ fn the_end_of_a_shared_hold_that_is_dropped_is_reported_once_and_when_it_is_drop
 }
 
 #[test]
+fn a_lease_that_a_shared_hold_has_lost_is_reported_as_lost() {
+    let options = Options::new(ms(10_000)).unwrap();
+    for (max_extensions, end) in [(0, "lost after "), (100, "released after 20000 ms")] {
+        let events = observed(async |shared, clock| {
+            let options = options.max_extensions(max_extensions);
+            shared.turn().await.set_options(options);
+            let work = async |_: &_| sleep(clock, ms(20_000)).await;
+            let _lost = shared.hold("dock-7", work).await;
+        });
+        assert!(
+            events.len() == 4 && events[3].starts_with(end),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
 fn the_end_of_a_lease_whose_release_is_dropped_is_reported_when_it_is_dropped() {
     let events = observed(async |shared, clock| {
         let lease = shared.acquire("dock-7").await.unwrap();

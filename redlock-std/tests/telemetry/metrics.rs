@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_std::{HoldError, MAX_KEY, MemoryNode, Options};
+use redlock_std::{HoldError, LossCause, MAX_KEY, MemoryNode, Options};
 use tokio::time::sleep;
 
 use crate::recorder::Metrics;
@@ -175,6 +175,18 @@ async fn a_lock_that_is_lost_is_counted_by_its_cause_and_so_are_the_extensions_t
     let failures = &series["redlock.client.extend.failures{error.type=unreachable}"];
     assert!(failures[0] >= 2.0, "{failures:?}");
     assert_eq!(series[HELD], [0.0]);
+
+    // So it is if the application extends, and knows of the failures itself.
+    let (nodes, redlock) = fleet();
+    let mut guard = redlock.acquire(KEY).await.unwrap();
+    nodes.iter().for_each(MemoryNode::kill);
+    while guard.is_valid() {
+        guard.extend().await.unwrap_err();
+        sleep(TTL / 10).await;
+    }
+    assert!(matches!(guard.lost().await, LossCause::Unreachable(_)));
+    let series = metrics.series();
+    assert_eq!(series["redlock.client.lost{cause=unreachable}"], [2.0]);
 
     // The extension that finds the lock lost has failed too.
     let (nodes, redlock) = fleet();
