@@ -4,7 +4,7 @@ use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
 use redlock_std::printable;
 use serde_json::{Value as Json, json};
 
-use super::permission::{NO_SCRIPT, UNUSED_KEY, denied};
+use super::permission::{NO_LUA, NO_SCRIPT, UNUSED_KEY, denied};
 use crate::nodes::{Connection, key_to_grant, user_to_grant};
 use crate::owner;
 
@@ -71,10 +71,10 @@ pub(super) struct Exclusions {
 
 /// The commands that scripts run with the key of a lock, the guard record, a fence record and an owner record.
 const COMMANDS: [&[&str]; 4] = [
-    &["evalsha", "set", "get", "del", "pexpire", "pttl"],
-    &["get", "set", "del"],
-    &["get", "set", "pttl"],
-    &["get", "set", "del"],
+    &["evalsha", "eval", "set", "get", "del", "pexpire", "pttl"],
+    &["evalsha", "eval", "get", "set", "del"],
+    &["evalsha", "eval", "get", "set", "pttl"],
+    &["evalsha", "eval", "get", "set", "del"],
 ];
 
 impl Exclusions {
@@ -95,6 +95,7 @@ impl Exclusions {
         let calls = keys.iter().zip(COMMANDS).flat_map(|(key, commands)| {
             let call = |command: &&'static str| match *command {
                 "evalsha" => vec![*command, NO_SCRIPT, "1", key],
+                "eval" => vec![*command, NO_LUA, "1", key],
                 "set" | "pexpire" => vec![*command, key, ""],
                 _ => vec![*command, key],
             };
@@ -148,6 +149,17 @@ impl Exclusions {
             return None;
         };
         told(&[lock], cannot, user)
+    }
+
+    /// A rule for a user whose commands and keys are those of selectors, of which one must allow a script and all its keys.
+    pub(super) fn in_one_selector(&self, user: Option<&str>) -> String {
+        let lock = self.lock.as_ref().map_or("KEY", |lock| &lock.pattern);
+        format!(
+            "if the user has selectors: ACL SETUSER {} (+eval +evalsha +get +set +del +pexpire +pttl +info +time ~{lock} ~{GUARD_KEY} \
+             ~{FENCE_KEY_PREFIX}{lock} ~{}{lock})",
+            user_to_grant(user),
+            owner::KEY_PREFIX
+        )
     }
 
     /// What the user cannot do with locks that it can take and release.

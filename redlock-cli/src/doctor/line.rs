@@ -198,16 +198,23 @@ impl Line {
             faults.push(format!("may not use the channels {channels}"));
             rules += &format!(" &{channels}");
         }
+        let user = user_to_grant(self.user.as_deref());
+        if !rules.is_empty() {
+            cures.push(format!("ACL SETUSER {user}{rules}"));
+        }
         // The server checks the command before the channel. It refuses to add a channel to all channels.
         if ["publish", "subscribe"]
             .iter()
             .all(|name| denied.contains(name))
         {
-            rules += &format!(", and &{MAILS} unless the user has all channels");
+            cures.push(format!(
+                "unless the user has all channels: ACL SETUSER {user} &{MAILS}"
+            ));
         }
-        if !rules.is_empty() {
-            let user = user_to_grant(self.user.as_deref());
-            cures.push(format!("ACL SETUSER {user}{rules}"));
+        if !self.denied_channels().is_empty() {
+            cures.push(format!(
+                "if the user has selectors: ACL SETUSER {user} (+publish +subscribe &{MAILS})"
+            ));
         }
         if !unknown.is_empty() {
             cures.push(format!(

@@ -13,12 +13,17 @@ pub(super) enum Permission {
     KeyDenied,
     /// The user may run the command, but not on this channel.
     ChannelDenied,
+    /// The user may not use the database of the connection, as on Valkey.
+    DatabaseDenied,
     /// The server does not know the command: it is renamed or disabled, or the server is too old.
     Unknown,
 }
 
 /// A call without effect.
 pub(super) type Call<'a> = &'a [&'a str];
+
+/// A script that does not compile, so that the server does not store it.
+pub(super) const NO_LUA: &str = "return )";
 
 /// A hash that no script has.
 pub(super) const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
@@ -139,7 +144,9 @@ fn trial(reply: &Value) -> Permission {
 
 /// The texts of servers differ, but all of them name the key or the channel if it is the reason.
 fn refusal(words: &str) -> Permission {
-    if words.contains(" channel") {
+    if words.contains(" access database") {
+        Permission::DatabaseDenied
+    } else if words.contains(" channel") {
         Permission::ChannelDenied
     } else if words.contains(" key") {
         Permission::KeyDenied
@@ -180,6 +187,15 @@ mod tests {
             (
                 "User app has no permissions to access the 'redlock:mail:redlock:doctor' channel",
                 Permission::ChannelDenied,
+            ),
+            // Valkey 9.1
+            (
+                "User app has no permissions to access database SET",
+                Permission::DatabaseDenied,
+            ),
+            (
+                "No permissions to access database",
+                Permission::DatabaseDenied,
             ),
         ] {
             assert_eq!(refusal(words), permission, "{words}");

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::exclusion::{Exclusion, Exclusions};
 use super::finding::{Finding, bad, ok, warn};
 use super::introduction;
-use super::permission::{Call, NO_SCRIPT, Permission, UNUSED_KEY as KEY};
+use super::permission::{Call, NO_LUA, NO_SCRIPT, Permission, UNUSED_KEY as KEY};
 use crate::nodes::{Connection, user_to_grant};
 use crate::owner;
 
@@ -73,9 +73,6 @@ const KEYS: [&str; 3] = [GUARD_KEY, FENCES, OWNERS];
 const FENCES: &str = "redlock:fence:*";
 const OWNERS: &str = "redlock:owner:*";
 
-/// A script that does not compile, so that the server does not store it.
-const NO_LUA: &str = "return )";
-
 const fn command(name: &'static str, harmless: Call<'static>, needed: Needed) -> Command {
     Command {
         name,
@@ -102,13 +99,22 @@ impl Permissions {
             None => script(&fence),
         };
         let with_keys = [script(GUARD_KEY), with_fence, script(&owner)];
-        let with_lock = lock.map(script);
+        let mut with_lock: Vec<_> = lock.into_iter().map(script).collect();
+        // The text of the script, for a server that lacks it.
+        with_lock.extend(lock.map(|lock| vec!["EVAL", NO_LUA, "3", lock, &fence, GUARD_KEY]));
         let calls = COMMANDS.iter().map(|command| command.harmless);
         let with_keys = with_keys.iter().chain(&with_lock).map(Vec::as_slice);
         let calls: Vec<Call<'_>> = calls.chain(with_keys).collect();
         let answers = Permission::ask(connection, user.as_deref(), &calls).await?;
         let (commands, keys) = answers.split_at(COMMANDS.len().min(answers.len()));
         let (keys, with_lock) = keys.split_at(KEYS.len().min(keys.len()));
+        let mut keys = keys.to_vec();
+        if let [_, as_text] = with_lock
+            && let [_, fence, _] = &mut *keys
+            && *fence == Permission::Granted
+        {
+            *fence = *as_text;
+        }
         let may_run = |name: &str| {
             let mut answers = COMMANDS.iter().zip(commands);
             answers.any(|(command, given)| command.name == name && !given.is_missing())
@@ -118,7 +124,7 @@ impl Permissions {
             && lock.commands.is_empty()
         {
             // A server without selectors has answered this call only.
-            exclusions.is_lock_denied |= with_lock.contains(&Permission::KeyDenied);
+            exclusions.is_lock_denied |= with_lock.first() == Some(&Permission::KeyDenied);
         }
         let beside = [
             &mut exclusions.guard,
@@ -133,7 +139,7 @@ impl Permissions {
         }
         Ok(Self {
             answers: commands.to_vec(),
-            keys: keys.to_vec(),
+            keys,
             user,
             exclusions,
             no_introduction: None,
@@ -164,7 +170,12 @@ impl Permissions {
             ));
         }
         let cures = cures.join("; ");
-        let judgement = if let Some(commands) = missing(|needed| *needed == Needed::Always) {
+        let judgement = if self.answers.contains(&Permission::DatabaseDenied) {
+            bad(
+                "the user may not use the database that the URL of the node names, which is 0 if it names none: name one that the user \
+                 may use",
+            )
+        } else if let Some(commands) = missing(|needed| *needed == Needed::Always) {
             bad(format!(
                 "the user cannot run {commands}, so it can take no lock: {cures}"
             ))
@@ -187,7 +198,8 @@ impl Permissions {
             bad(format!(
                 "the user may not use the key {GUARD_KEY}, which the restart guard needs too, so it can take no fenced lock, \
                  and a plain lock only without the restart guard (--no-restart-guard): ACL SETUSER {user} \
-                 ~{GUARD_KEY}, and for fenced locks ~{FENCES}"
+                 ~{GUARD_KEY}, and for fenced locks ~{FENCES}; {}",
+                self.exclusions.in_one_selector(self.user.as_deref())
             ))
         } else if let Some(why) = self
             .no_introduction
@@ -246,8 +258,11 @@ impl Permissions {
             )
         });
         let lacks = [commands, fences, owners].into_iter().flatten();
+        let in_one = is_denied(FENCES) && self.exclusions.lock.is_some();
+        let in_one = in_one.then(|| self.exclusions.in_one_selector(self.user.as_deref()));
         let lacks: Vec<_> = lacks
             .chain(self.exclusions.lacks(self.user.as_deref()))
+            .chain(in_one)
             .collect();
         (!lacks.is_empty()).then(|| lacks.join("; "))
     }

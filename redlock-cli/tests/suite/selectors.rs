@@ -104,14 +104,14 @@ fn doctor_finds_each_command_that_the_user_may_not_run_with_a_key_beside_the_loc
     let mut users = Vec::new();
     for more in ["", "-acl"] {
         for (key, commands) in [
-            ("redlock:guard", ["get", "set", "del"]),
-            ("redlock:fence:dock-7", ["get", "set", "pttl"]),
-            ("redlock:owner:dock-7", ["get", "set", "del"]),
+            ("redlock:guard", &["get", "set", "del"][..]),
+            ("redlock:fence:dock-7", &["get", "set", "pttl"]),
+            ("redlock:owner:dock-7", &["get", "set", "del", "eval"]),
         ] {
             let initial = key.split(':').nth(1).unwrap().chars().next().unwrap();
             for command in commands {
                 let (user, url) = user_without(server, command, initial, more);
-                users.push((command, key, user, url));
+                users.push((*command, key, user, url));
             }
         }
     }
@@ -157,6 +157,77 @@ fn doctor_finds_each_command_that_the_user_may_not_run_with_a_key_beside_the_loc
         assert_eq!(check["denied_with"], json!([]), "{user}");
         assert_eq!(fenced(url), Some(0), "{user}");
     }
+}
+
+#[test]
+fn doctor_finds_that_a_server_that_lacks_a_script_may_not_be_sent_its_text_with_the_lock() {
+    let servers = healthy(1);
+    let server = &servers[0];
+    let rules = "+@all ~* &* -eval (+eval ~redlock:*)";
+    let url = user_of(server, "app", rules);
+    let report = reports([(&*url, "dock-7")]).remove(0);
+    assert_eq!(report.code, Some(1), "{}", report.document);
+    let told =
+        "the user may not run eval with the key dock-7, so it cannot release or extend this lock";
+    report.expect_message(server, "permissions", told);
+    paste(server, report.message(server, "permissions"), "app");
+    let report = reports([(&*url, "dock-7")]).remove(0);
+    assert_eq!(report.code, Some(0), "{}", report.document);
+}
+
+/// Gives `user` the last rule that the message advises.
+#[track_caller]
+fn paste_the_last(server: &Server, message: &str, user: &str) {
+    let at = message.rfind("ACL SETUSER ").unwrap();
+    paste(server, &message[at..], user);
+}
+
+#[test]
+fn doctor_advises_a_selector_for_a_user_whose_locks_are_those_of_selectors() {
+    let servers = healthy(1);
+    let server = &servers[0];
+    guard(server, 0, "60000:250:60000");
+    let all = "+set +get +del +pexpire +pttl +evalsha +eval";
+    for (user, keys) in [("without-guard", ""), ("without-fence", "~redlock:guard")] {
+        let rules = format!(
+            "resetkeys &* -@all +ping +select +script|load +info +time ({all} ~dock-7 {keys})"
+        );
+        let url = user_of(server, user, &rules);
+        let report = reports([(&*url, "dock-7")]).remove(0);
+        let message = report.message(server, "permissions");
+        assert!(message.contains("if the user has selectors: "), "{message}");
+        paste_the_last(server, message, user);
+        let report = reports([(&*url, "dock-7")]).remove(0);
+        let check = report.check(server, "permissions");
+        assert_eq!(check["verdict"], "ok", "{check}");
+    }
+
+    // The channels, too.
+    let rules = "+@all ~* &* -publish (+publish ~other)";
+    let url = user_of(server, "mute", rules);
+    let report = reports([(&*url, "dock-7")]).remove(0);
+    paste_the_last(server, report.message(server, "line"), "mute");
+    let report = reports([(&*url, "dock-7")]).remove(0);
+    assert_eq!(report.check(server, "line")["verdict"], "ok");
+}
+
+#[test]
+fn a_database_that_the_user_may_not_use_is_told_by_doctor_and_by_run_at_once() {
+    let server = Server::start_valkey();
+    let url = user_of(&server, "app", "+@all ~* &* resetdbs db=1");
+    let report = Report::of(std::slice::from_ref(&url), &[]);
+    assert_eq!(report.code, Some(1), "{}", report.document);
+    let told = "the user may not use the database that the URL of the node names";
+    report.expect_message(&server, "permissions", told);
+    let of_database = format!("{url}/1");
+    let report = Report::of(&[of_database], &[]);
+    assert_eq!(report.check(&server, "permissions")["verdict"], "ok");
+    let mut command = redlock(&["run", "dock-7", "--", "true"]);
+    command.env("REDLOCK_NODES", &url);
+    let ended = Process::start(command).end();
+    ended.expect_code(69);
+    ended.expect_stderr("name another database in its URL");
+    ended.expect_not_in_stderr("grant");
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub enum TransportError {
     NotConnected(Duration),
     /// No connection could be made, because of the network or the host name, for example.
     Unreachable(Arc<str>),
-    /// The node refused the login with this error: the user or the password is wrong, one is missing, or the user may run no scripts,
-    /// without which no lock is released. The client goes on trying, because the node may be told of the user later. Until a login
+    /// The node refused the login with this error: the user or the password is wrong, one is missing, the database is not one of the
+    /// server or of the user, or the user may run no scripts, without which no lock is released. The client goes on trying, because the node may be told of the user later. Until a login
     /// succeeds, each command fails at once with this error.
     LoginRefused(Arc<str>),
     /// The connection broke. The client reconnects.
@@ -73,7 +73,7 @@ impl TransportError {
 
     /// Whether the user or the password is wrong, or one is missing.
     pub(crate) fn is_wrong_login(&self) -> bool {
-        matches!(self, Self::LoginRefused(why) if !why.ends_with(SCRIPTS))
+        matches!(self, Self::LoginRefused(why) if !why.ends_with(SCRIPTS) && !why.ends_with(DATABASE))
     }
 }
 
@@ -135,6 +135,10 @@ impl core::error::Error for TransportError {}
 /// What the user lacks whose script was refused. No lock is released without it.
 const SCRIPTS: &str = "; grant `+eval +evalsha +script|load`";
 
+/// What to do about a database that cannot be used.
+pub(crate) const DATABASE: &str =
+    "; name another database in its URL, one that the server has and the user may use";
+
 /// What a user needs who takes locks.
 const LOCKS: &str = "; grant `~KEY ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time`, for a fenced lock also `~redlock:fence:KEY +pttl`";
 
@@ -152,14 +156,24 @@ pub(crate) fn is_of_a_command(error: &str) -> bool {
         .any(|words| error.contains(words))
 }
 
-/// Why a node cannot be used whose user may not run scripts, which this error tells. `None` if it tells something else.
+/// Why a node cannot be used whose user may run no scripts, or not use this database, which this error tells. `None` if it tells
+/// something else.
 pub(crate) fn without_scripts(error: &ServerError) -> Option<TransportError> {
     let details = error.details().unwrap_or_default();
-    let is_missing = error.code() == "NOPERM" && names_scripts(details);
-    is_missing.then(|| {
-        let words = printable(&format!("NOPERM {details}"));
-        TransportError::LoginRefused(format!("{words}{SCRIPTS}").into())
-    })
+    let cure = match error.code() {
+        "NOPERM" if names_scripts(details) => SCRIPTS,
+        "NOPERM" if names_database(details) => DATABASE,
+        _ => return None,
+    };
+    let words = printable(&format!("NOPERM {details}"));
+    Some(TransportError::LoginRefused(
+        format!("{words}{cure}").into(),
+    ))
+}
+
+/// Whether the error of a missing permission names the database: "No permissions to access database", of Valkey.
+fn names_database(error: &str) -> bool {
+    error.contains("access database")
 }
 
 /// Whether the error of a missing permission names the commands for scripts: "no permissions to run the 'eval' command".
@@ -173,6 +187,8 @@ fn names_scripts(error: &str) -> bool {
 fn advice(error: &str) -> &'static str {
     if names_scripts(error) {
         SCRIPTS
+    } else if names_database(error) {
+        DATABASE
     } else if is_missing_permission(error) {
         LOCKS
     } else if error.contains("WRONGTYPE") {

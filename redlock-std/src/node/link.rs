@@ -13,7 +13,7 @@ use super::address::Address;
 use super::answer;
 use super::call::words;
 use super::driver::Driver;
-use super::error::{TransportError, without_scripts};
+use super::error::{DATABASE, TransportError, without_scripts};
 use super::framing::Framing;
 use super::login::{LastWords, Login, command, text};
 use super::metered::{Credit, Metered, Unit};
@@ -234,10 +234,11 @@ fn not_selected(error: &ServerError) -> TransportError {
     let words = text(error);
     match error.code() {
         code if answer::is_login(code) => TransportError::LoginRefused(words),
+        "NOPERM" if words.contains("database") => {
+            TransportError::LoginRefused(format!("{words}{DATABASE}").into())
+        }
         "NOPERM" => TransportError::Unreachable(format!("{words}; grant `+select`").into()),
-        "ERR" => TransportError::Unreachable(
-            format!("{words}; name another database in its URL, or none").into(),
-        ),
+        "ERR" => TransportError::LoginRefused(format!("{words}{DATABASE}").into()),
         _ => TransportError::Unreachable(words),
     }
 }
