@@ -12,6 +12,7 @@ mod fleet;
 mod guard;
 mod introduction;
 mod line;
+mod lock;
 mod permission;
 mod permissions;
 mod report;
@@ -90,6 +91,7 @@ A user for locks whose keys begin with lock:, as one command, on each node.
 /// - permissions:  user, denied (commands), unknown (the denied commands that are renamed or disabled),
 ///   denied_keys, denied_with (key and commands: the user may run these with other keys only)
 /// - line:         user, denied (commands), unknown (as above), denied_keys, denied_channels
+/// - lock:         state (free, held, foreign), with --key
 /// - guard:        record (absent, foreign, counts, quarantined, other_run, other_data, older, unknown),
 ///   settings (max_ttl_ms, window_ms, step_back_ms), counts_in_ms
 /// - clock:        offset_us, error_us
@@ -124,7 +126,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     min_hold: Option<Duration>,
 
-    /// The name of a lock: check also whether the user may use this lock, which the keys in its ACL decide
+    /// The name of a lock: check also whether the user may use this lock, which the keys in its ACL decide, and whether its key is that
+    /// of a lock
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 

@@ -27,7 +27,7 @@ use credit::Credit;
 use holding::RELEASED;
 #[cfg(unix)]
 pub(crate) use holding::shown;
-pub(crate) use holding::{Holding, Key, Mark};
+pub(crate) use holding::{FenceRecord, Holding, Key, Mark, State};
 use lines::Lines;
 pub(crate) use tally::{Tally, Verdict};
 

@@ -3,6 +3,7 @@
 mod arguments;
 mod child;
 mod deadline;
+mod foreign;
 mod journal;
 mod keeper;
 mod owner_record;
@@ -329,7 +330,13 @@ async fn lock(
             return adopt(redlock, plan).await;
         }
         let acquired = wait::acquire(redlock, plan, journal).await;
-        acquired.map_err(|error| not_acquired(&error, plan))
+        match acquired {
+            Err(error) if error.is_held() => {
+                let foreign = foreign::failure(plan).await;
+                Err(foreign.unwrap_or_else(|| not_acquired(&error, plan)))
+            }
+            acquired => acquired.map_err(|error| not_acquired(&error, plan)),
+        }
     });
     loop {
         tokio::select! {
@@ -603,6 +610,8 @@ fn advice_in_words(error: &AcquireError, plan: &Plan) -> Option<&'static str> {
          says that a fence record cannot be read, delete that key"
     } else if failures().any(is_of_a_value) {
         "redlock inspect shows the node where the value of a key was not written by a client of the lock"
+    } else if failures().any(is_of_other_rules) {
+        "give --max-ttl, --window and --step-back the values of the guard records, which redlock doctor --json shows"
     } else if failures().any(is_of_open_files) {
         "raise the limit of open files of this process (ulimit -n)"
     } else if failures().all(|failure| is_away(failure) || is_unfit(failure)) {
@@ -679,6 +688,14 @@ fn is_of_an_unknown_time(failure: &NodeError) -> bool {
     matches!(
         failure.failure(),
         NodeFailure::Denied(Denial::TooOld(_) | Denial::TooNew(_))
+    )
+}
+
+/// Whether the settings of the guard record are not those of this client.
+fn is_of_other_rules(failure: &NodeError) -> bool {
+    matches!(
+        failure.failure(),
+        NodeFailure::Denied(Denial::FencingMismatch(_))
     )
 }
 

@@ -126,7 +126,8 @@ impl From<redlock_core::AcquireError<NodeError, MAX_NODES>> for AcquireError {
 
 impl AcquireError {
     /// Returns whether another client, or another task of this process, holds the lock, is ahead in the queue for it, or
-    /// has left keys that have not expired. If so, try again later.
+    /// has left keys that have not expired. If so, try again later. A plain lock cannot tell a key that another program has written from
+    /// one that is held: `redlock inspect` can.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match self {

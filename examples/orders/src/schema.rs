@@ -27,19 +27,20 @@ pub async fn migrate(redlock: &Redlock, client: &mut Client) -> Result<usize, Mi
 async fn run_missing(client: &mut Client) -> Result<usize, Error> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_steps (number INT PRIMARY KEY)";
     const COUNT: &str = "SELECT count(*) FROM schema_steps";
-    const DONE: &str = "INSERT INTO schema_steps (number) SELECT count(*) FROM schema_steps";
+    const DONE: &str = "INSERT INTO schema_steps (number) VALUES ($1)";
 
     client.batch_execute(TABLE).await?;
     let done: i64 = client.query_one(COUNT, &[]).await?.try_get(0)?;
-    let missing = STEPS
-        .iter()
+    let missing = (0_i32..)
+        .zip(STEPS)
         .skip(usize::try_from(done).unwrap_or(STEPS.len()));
-    let count = missing.len();
-    for step in missing {
+    let mut count = 0;
+    for (number, step) in missing {
         let transaction = client.transaction().await?;
-        transaction.execute(DONE, &[]).await?;
+        transaction.execute(DONE, &[&number]).await?;
         transaction.batch_execute(step).await?;
         transaction.commit().await?;
+        count += 1;
     }
     Ok(count)
 }

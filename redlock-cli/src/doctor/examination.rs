@@ -9,6 +9,7 @@ use redlock_std::{SystemClock, printable};
 use super::line::Line;
 use super::permissions::Permissions;
 use super::writes::Writes;
+use crate::inspect::State;
 use crate::nodes::{Connection, Info, Node, in_words, raw_text};
 use redlock_std::init::clock::{Sample, now_micros};
 use redlock_std::init::guard_record;
@@ -39,6 +40,8 @@ pub(crate) struct Seen {
     pub(crate) writes: Writes,
     pub(crate) samples: Vec<Sample>,
     pub(crate) line: Result<Line, String>,
+    /// The lock that was asked about, and its state.
+    pub(crate) lock: Option<(String, Result<State, String>)>,
 }
 
 /// How many samples are taken without a pause at first.
@@ -93,6 +96,13 @@ impl Seen {
         let samples = watch_clock(&mut connection, watch).await?;
         // After the others, because a record that is none can keep the node busy.
         permissions.introduce(&mut connection).await;
+        let lock = match key {
+            Some(key) => Some((
+                key.to_owned(),
+                State::read(&mut connection, key.as_bytes()).await,
+            )),
+            None => None,
+        };
         Ok(Self {
             loss: info.as_ref().ok().and_then(|info| loss(info, calls)),
             info,
@@ -104,6 +114,7 @@ impl Seen {
             permissions,
             writes,
             samples,
+            lock,
             // The last question, because it may subscribe.
             line: Line::ask(&mut connection, key).await,
         })

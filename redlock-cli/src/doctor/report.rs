@@ -10,7 +10,7 @@ use super::examination::{Examination, Seen};
 use super::finding::{Finding, Verdict, bad};
 use super::guard::Records;
 use super::line::Line;
-use super::{clock, default_node_timeout, fleet, guard, server, storage};
+use super::{clock, default_node_timeout, fleet, guard, lock, server, storage};
 use crate::nodes::{is_error_reply, is_login_failure};
 
 /// The findings for each node, and those for all nodes together.
@@ -148,6 +148,10 @@ fn findings(
     }
     findings.push(seen.permissions.finding());
     findings.push(Line::finding(&seen.line));
+    // If the user may not read it, the permissions tell.
+    if let Some((key, Ok(state))) = &seen.lock {
+        findings.push(lock::finding(key, state));
+    }
     findings.push(guard::finding(seen, records, longest_hold(options)));
     findings.extend(clock::findings(seen, all, records.in_use));
     findings

@@ -127,6 +127,12 @@ impl Holding {
         }
     }
 
+    /// Whether the key is one that no client of a lock has written, on this node.
+    pub(crate) fn is_foreign(&self) -> bool {
+        let key = self.state.as_ref().map(|state| &state.key);
+        key.is_ok_and(Key::is_foreign)
+    }
+
     /// Whether the holder on this node has released the lock, and only `--min-hold` keeps it.
     pub(crate) fn is_released(&self) -> bool {
         let key = self.state.as_ref().map(|state| &state.key);
@@ -170,7 +176,7 @@ impl Identity {
 }
 
 impl State {
-    async fn read(connection: &mut Connection, key: &[u8]) -> Result<Self, String> {
+    pub(crate) async fn read(connection: &mut Connection, key: &[u8]) -> Result<Self, String> {
         let (fence, owner) = (
             [FENCE_KEY_PREFIX.as_bytes(), key].concat(),
             owner::record_key(key),
@@ -249,6 +255,14 @@ impl FenceRecord {
 }
 
 impl Key {
+    /// Whether no client of a lock has written it: a lock is a string, and has a TTL.
+    const fn is_foreign(&self) -> bool {
+        matches!(
+            self,
+            Self::Foreign { .. } | Self::Held { ends_in: None, .. }
+        )
+    }
+
     /// When the key expires; `None` if it is missing or has no TTL.
     pub(crate) const fn ends_in(&self) -> Option<Duration> {
         match self {

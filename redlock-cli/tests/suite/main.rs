@@ -12,6 +12,7 @@ mod conformance;
 mod cron;
 mod demo;
 mod doctor;
+mod foreign;
 mod hostile;
 mod init;
 mod inspect;

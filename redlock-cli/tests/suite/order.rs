@@ -67,7 +67,7 @@ fn a_key_in_the_place_of_a_line_is_to_be_deleted_and_no_permission_is_missing() 
     let ended = next.end();
     ended.expect_code(0);
     ended.expect_stderr(
-        "KEY must be a string and redlock:queue:KEY a zset, as TYPE says; delete the one that is not",
+        "KEY and redlock:fence:KEY must be strings and redlock:queue:KEY a zset, as TYPE says; delete the one that is not",
     );
     ended.expect_not_in_stderr("grant");
 }

@@ -668,6 +668,9 @@ fn a_fenced_command_finds_its_fence_in_the_environment_and_the_next_one_a_higher
         let ended = end_of(run(&servers, &options, "dock-7", "echo ran"));
         ended.expect_code(69);
         ended.expect_stderr("other rules");
+        ended.expect_stderr(
+            "give --max-ttl, --window and --step-back the values of the guard records",
+        );
         assert_eq!(ended.stdout, "");
     }
 

@@ -143,7 +143,7 @@ pub(crate) const DATABASE: &str =
 const LOCKS: &str = "; grant `~KEY ~redlock:guard +set +get +del +pexpire +evalsha +eval +script|load +info +time`, for a fenced lock also `~redlock:fence:KEY +pttl`";
 
 /// What to do about a key that another program has written. The error does not say which one it is.
-const WRONG_TYPE: &str = "; another program has written a key of this lock: KEY must be a string and redlock:queue:KEY a zset, as TYPE says; delete the one that is not";
+const WRONG_TYPE: &str = "; another program has written a key of this lock: KEY and redlock:fence:KEY must be strings and redlock:queue:KEY a zset, as TYPE says; delete the one that is not";
 
 /// What a user needs whose clients stand in a line.
 const LINES: &str = "; grant `~redlock:queue:* &redlock:mail:* +subscribe +publish +pubsub +exists +pttl +zadd +zrem +zrange +zrank +zscore +zcard`";
