@@ -24,6 +24,8 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// [`close`](crate::Redlock::close) counts it. It can call 16 handles, and keeps lines for three locks at a time, of at most twelve
 /// handles each: the others that wait look again after delays, in no order.
 ///
+/// A new node has a vote at once, as a server after `redlock init`.
+///
 /// [`Redlock::status`](crate::Redlock::status) tells whether such a node is up. It does not tell that it hangs, nor that it has no
 /// vote after a restart, nor its round trip: test a readiness check against real servers. Each round asks a node that hangs, which is
 /// skipped if it is a server.

@@ -13,8 +13,8 @@ const STEPS: [&str; 2] = [
 
 /// Runs the steps that are missing, under a lock: each server of a deployment calls this when it starts. Returns how many it ran.
 ///
-/// A step and its number are stored in one transaction. So a server that dies half-way leaves nothing half-done, and one that was
-/// paused and wakes up late fails: the number is taken.
+/// A step and its number are stored in one transaction, which locks the numbers and then looks which step is missing. So a server that dies
+/// half-way leaves nothing half-done, and one that was paused and wakes up late finds what the others have done.
 ///
 /// # Errors
 ///
@@ -26,23 +26,29 @@ pub async fn migrate(redlock: &Redlock, client: &mut Client) -> Result<usize, Mi
 
 async fn run_missing(client: &mut Client) -> Result<usize, Error> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_steps (number INT PRIMARY KEY)";
-    const COUNT: &str = "SELECT count(*) FROM schema_steps";
+    // If this server is paused now, Postgres ends the transaction, and the next one goes on.
+    const LOCK: &str =
+        "SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE schema_steps";
+    const COUNT: &str = "SELECT count(*)::INT FROM schema_steps";
     const DONE: &str = "INSERT INTO schema_steps (number) VALUES ($1)";
 
     client.batch_execute(TABLE).await?;
-    let done: i64 = client.query_one(COUNT, &[]).await?.try_get(0)?;
-    let missing = (0_i32..)
-        .zip(STEPS)
-        .skip(usize::try_from(done).unwrap_or(STEPS.len()));
     let mut count = 0;
-    for (number, step) in missing {
+    loop {
         let transaction = client.transaction().await?;
+        transaction.batch_execute(LOCK).await?;
+        let number: i32 = transaction.query_one(COUNT, &[]).await?.try_get(0)?;
+        let missing = usize::try_from(number)
+            .ok()
+            .and_then(|done| STEPS.get(done));
+        let Some(step) = missing else {
+            return Ok(count);
+        };
         transaction.execute(DONE, &[&number]).await?;
         transaction.batch_execute(step).await?;
         transaction.commit().await?;
         count += 1;
     }
-    Ok(count)
 }
 
 /// Why the tables are not known to be up to date.
