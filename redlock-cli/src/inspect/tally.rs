@@ -190,6 +190,12 @@ impl fmt::Display for Tally<'_> {
             }
             Verdict::Free => return f.write_str("free"),
             Verdict::Split => f.write_str("split: no token has a quorum")?,
+            Verdict::Unknown if counted == nodes => {
+                return write!(
+                    f,
+                    "unknown: {answered} of {nodes} nodes answered, but some may have lost the key of another holder"
+                );
+            }
             Verdict::Unknown if counted == answered => {
                 return write!(f, "unknown: {answered} of {nodes} nodes answered");
             }
@@ -348,7 +354,10 @@ mod tests {
             ),
             ("._.", "free"),
             // The second may have had `A` before it got `B`.
-            ("Ab.", "unknown: 3 of 3 nodes answered"),
+            (
+                "Ab.",
+                "unknown: 3 of 3 nodes answered, but some may have lost the key of another holder",
+            ),
             (
                 "Aa.",
                 "held by abababab.. on 2 of 3 nodes, free in at most 1.0 s",
@@ -359,7 +368,10 @@ mod tests {
                 "held by abababab.. on 2 of 3 nodes, free in at most 9.0 s",
             ),
             // Two nodes may have lost a token that no node shows.
-            ("abC", "unknown: 3 of 3 nodes answered"),
+            (
+                "abC",
+                "unknown: 3 of 3 nodes answered, but some may have lost the key of another holder",
+            ),
             (
                 "xxA",
                 "unknown: only 1 of 3 nodes gave an answer that counts",
