@@ -483,6 +483,8 @@ impl Redlock {
     /// once, and asks no node, unless other processes wait for the lock too. If very many tasks acquire or extend at the moment, the round begins a little later. If
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
+    /// The first round of a new handle also connects to the nodes, which takes three round trips, or four over TLS. If the node timeout is shorter than that and a round trip, this fails, and a later call succeeds.
+    ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
     /// the lock, but the round was lost because other nodes refused, this tries again, up to three times, after random
     /// delays. The longer the lost round took, the longer a delay can be. No delay ends later than eight node timeouts after
