@@ -5,7 +5,7 @@
 --
 -- The refusal is the time for which the node refuses fenced locks because a fenced lease has not ended, whether there is a key or
 -- not, in milliseconds. It is less than 0 if that is over, and -1 if no lease is known. The fence is empty if there is no
--- fence record, and '?' if it cannot be read. The owner is the text of the record of this very token, at most 256 bytes, or empty.
+-- fence record, or the user may not read it, and '?' if no client has written it. The owner is the text of the record of this very token, at most 256 bytes, or empty.
 -- Released is 1 if the holder has released the lock, and a min_hold keeps it.
 -- Tokens are not returned, also not that of the fence record, but only a digest: a client that knows the token can release
 -- the lock.
@@ -16,8 +16,7 @@ if type(known) == 'string' then
   fence, held_until = string.match(known, '^(%d+):(%d+)')
   -- No client has written longer numbers: they are beyond 2^53, and the scripts of the lock would calculate with other ones.
   if not fence or #fence > 16 or #held_until > 16 then fence, held_until = '?', nil end
-elseif known then
-  -- Of another type.
+elseif known and string.find(known.err, 'WRONGTYPE', 1, true) then
   fence = '?'
 end
 local refusal = -1

@@ -1559,7 +1559,9 @@ fn an_examination_changes_no_key() {
         (1, "+@all &* -acl", &["--key=dock-7"], 2),
     ] {
         let server = &servers[number];
-        let _: () = server.query(&["SET", "dock-7", "a token"]).unwrap();
+        let _: () = server
+            .query(&["SET", "dock-7", "a token", "EX", "3600"])
+            .unwrap();
         let writes = |server: &Server| {
             let calls = server.calls();
             ["set", "del", "pexpire"].map(|command| calls[command])
