@@ -65,7 +65,7 @@ use turns::Turns;
 /// # The observer
 ///
 /// The observer of the `Redlock` learns of the operations of all tasks. If a future is dropped that holds or releases a lease, it learns so at once
-/// ([`HoldEnd::Dropped`](redlock_core::HoldEnd::Dropped)).
+/// ([dropped](crate::HoldEnd::Dropped)).
 ///
 /// # The waiting line
 ///
