@@ -345,165 +345,129 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    /// Runs a test with both sides of a line. The random bytes are the same each time, and a key.
+    fn with_session<S: Connect>(
+        socket: S,
+        test: impl FnOnce(TlsStream<'_, 16>, TlsSession<'_, S, fn(&mut [u8]), 16>),
+    ) {
+        let random: fn(&mut [u8]) =
+            |bytes| bytes.iter_mut().zip(1..).for_each(|(to, byte)| *to = byte);
+        let mut line = TlsLine::new();
+        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
+        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
+        let (stream, session) =
+            line.split(socket, options, random, &mut read_buffer, &mut write_buffer);
+        test(stream, session);
+    }
+
     #[test]
     fn a_connection_that_cannot_be_closed_keeps_the_node_from_no_other_one() {
         let attempts = Cell::new(0);
-        let mut line = TlsLine::<16>::new();
-        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
-        let random = |bytes: &mut [u8]| bytes.fill(7);
-        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
-        let (mut stream, mut session) = line.split(
-            Gone(&attempts),
-            options,
-            random,
-            &mut read_buffer,
-            &mut write_buffer,
-        );
-        let mut session = pin!(session.run());
-        for attempt in 1..=3 {
-            // As a node does whose timeouts pass: neither call ends.
-            for _ in 0..3 {
-                assert!(poll(pin!(stream.connect())).is_pending());
+        with_session(Gone(&attempts), |mut stream, mut session| {
+            let mut session = pin!(session.run());
+            for attempt in 1..=3 {
+                // As a node does whose timeouts pass: neither call ends.
+                for _ in 0..3 {
+                    assert!(poll(pin!(stream.connect())).is_pending());
+                    assert!(poll(session.as_mut()).is_pending());
+                }
+                assert_eq!(attempts.get(), attempt);
+                assert!(poll(pin!(stream.close())).is_pending());
                 assert!(poll(session.as_mut()).is_pending());
             }
-            assert_eq!(attempts.get(), attempt);
-            assert!(poll(pin!(stream.close())).is_pending());
-            assert!(poll(session.as_mut()).is_pending());
-        }
+        });
     }
 
     #[test]
     fn a_node_learns_of_the_end_of_a_connection_although_its_close_takes_for_ever() {
         let connections = Cell::new(0);
-        let mut line = TlsLine::<16>::new();
-        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
-        let mut last = 7_u8;
-        let random = |bytes: &mut [u8]| {
-            bytes.fill_with(|| {
-                last = last.wrapping_mul(5).wrapping_add(3);
-                last
-            });
-        };
-        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
-        let (mut stream, mut session) = line.split(
-            Leaving(&connections),
-            options,
-            random,
-            &mut read_buffer,
-            &mut write_buffer,
-        );
-        let mut session = pin!(session.run());
-        let reset = ErrorKind::ConnectionReset;
-        for connection in 1..=3 {
-            assert!(poll(pin!(stream.connect())).is_pending());
-            // It yields before each record.
-            for _ in 0..3 {
+        with_session(Leaving(&connections), |mut stream, mut session| {
+            let mut session = pin!(session.run());
+            let reset = ErrorKind::ConnectionReset;
+            for connection in 1..=3 {
+                assert!(poll(pin!(stream.connect())).is_pending());
+                // It yields before each record.
+                for _ in 0..3 {
+                    assert!(poll(session.as_mut()).is_pending());
+                }
+                assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Err(reset)));
+                assert_eq!(stream.failure(), Some(TlsFailure::Connection(reset)));
+                assert_eq!(connections.get(), connection);
+                // As a node does whose timeouts pass.
+                assert!(poll(pin!(stream.connect())).is_pending());
+                assert!(poll(session.as_mut()).is_pending());
+                assert!(poll(pin!(stream.close())).is_pending());
+                assert!(poll(pin!(stream.connect())).is_pending());
                 assert!(poll(session.as_mut()).is_pending());
             }
-            assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Err(reset)));
-            assert_eq!(stream.failure(), Some(TlsFailure::Connection(reset)));
-            assert_eq!(connections.get(), connection);
-            // As a node does whose timeouts pass.
-            assert!(poll(pin!(stream.connect())).is_pending());
-            assert!(poll(session.as_mut()).is_pending());
-            assert!(poll(pin!(stream.close())).is_pending());
-            assert!(poll(pin!(stream.connect())).is_pending());
-            assert!(poll(session.as_mut()).is_pending());
-        }
+        });
     }
 
     #[test]
     fn a_node_has_not_closed_a_connection_before_the_socket_is_closed_that_the_session_ended() {
         let connections = Cell::new(0);
-        let mut line = TlsLine::<16>::new();
-        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
-        let random = |bytes: &mut [u8]| bytes.fill(7);
-        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
-        let (mut stream, mut session) = line.split(
-            Leaving(&connections),
-            options,
-            random,
-            &mut read_buffer,
-            &mut write_buffer,
-        );
-        let mut session = pin!(session.run());
-        assert!(poll(pin!(stream.connect())).is_pending());
-        for _ in 0..3 {
-            assert!(poll(session.as_mut()).is_pending());
-        }
-        {
-            // Not even if the node asks again.
-            let mut close = pin!(stream.close());
-            assert!(poll(close.as_mut()).is_pending());
-            assert!(poll(session.as_mut()).is_pending());
-            assert!(poll(close.as_mut()).is_pending());
-        }
-        assert!(poll(pin!(stream.close())).is_pending());
-        // Its reset is sent.
-        stream.line.closed();
-        assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
+        with_session(Leaving(&connections), |mut stream, mut session| {
+            let mut session = pin!(session.run());
+            assert!(poll(pin!(stream.connect())).is_pending());
+            for _ in 0..3 {
+                assert!(poll(session.as_mut()).is_pending());
+            }
+            {
+                // Not even if the node asks again.
+                let mut close = pin!(stream.close());
+                assert!(poll(close.as_mut()).is_pending());
+                assert!(poll(session.as_mut()).is_pending());
+                assert!(poll(close.as_mut()).is_pending());
+            }
+            assert!(poll(pin!(stream.close())).is_pending());
+            // Its reset is sent.
+            stream.line.closed();
+            assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
+        });
     }
 
     #[test]
     fn a_session_that_was_dropped_while_it_closed_its_socket_can_be_run_again() {
         let connections = Cell::new(0);
-        let mut line = TlsLine::<16>::new();
-        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
-        let random = |bytes: &mut [u8]| bytes.fill(7);
-        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
-        let (mut stream, mut session) = line.split(
-            Leaving(&connections),
-            options,
-            random,
-            &mut read_buffer,
-            &mut write_buffer,
-        );
-        assert!(poll(pin!(stream.connect())).is_pending());
-        {
-            let mut run = pin!(session.run());
-            for _ in 0..3 {
-                assert!(poll(run.as_mut()).is_pending());
+        with_session(Leaving(&connections), |mut stream, mut session| {
+            assert!(poll(pin!(stream.connect())).is_pending());
+            {
+                let mut run = pin!(session.run());
+                for _ in 0..3 {
+                    assert!(poll(run.as_mut()).is_pending());
+                }
             }
-        }
-        let mut run = pin!(session.run());
-        assert!(poll(run.as_mut()).is_pending());
-        assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
+            let mut run = pin!(session.run());
+            assert!(poll(run.as_mut()).is_pending());
+            assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
+        });
     }
 
     #[test]
     fn a_login_that_the_node_has_accepted_is_passed_on_to_the_socket_once_and_before_its_next_connection()
      {
         let counts = Cell::new((0, 0));
-        let mut line = TlsLine::<16>::new();
-        let options = TlsOptions::new(include_bytes!("ca.der"), "server").unwrap();
-        let random = |bytes: &mut [u8]| bytes.fill(7);
-        let (mut read_buffer, mut write_buffer) = ([0; READ_BUFFER], [0; WRITE_BUFFER]);
-        let (mut stream, mut session) = line.split(
-            Mute(&counts),
-            options,
-            random,
-            &mut read_buffer,
-            &mut write_buffer,
-        );
-        let mut session = pin!(session.run());
-        let mut logins = 0;
-        for (connection, is_accepted) in [(1, false), (2, true), (3, false), (4, true)] {
-            assert!(poll(pin!(stream.connect())).is_pending());
-            assert!(poll(session.as_mut()).is_pending());
-            // As after a handshake.
-            stream.line.connected();
-            assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Ok(())));
-            assert_eq!(counts.get(), (connection, logins));
-            if is_accepted {
+        with_session(Mute(&counts), |mut stream, mut session| {
+            let mut session = pin!(session.run());
+            let mut logins = 0;
+            for (connection, is_accepted) in [(1, false), (2, true), (3, false), (4, true)] {
+                assert!(poll(pin!(stream.connect())).is_pending());
+                assert!(poll(session.as_mut()).is_pending());
+                // As after a handshake.
+                stream.line.connected();
+                assert_eq!(poll(pin!(stream.connect())), Poll::Ready(Ok(())));
+                assert_eq!(counts.get(), (connection, logins));
+                if is_accepted {
+                    stream.logged_in();
+                    logins += 1;
+                }
+                assert!(poll(pin!(stream.close())).is_pending());
+                // It is no login of the next connection.
                 stream.logged_in();
-                logins += 1;
+                assert!(poll(session.as_mut()).is_pending());
+                assert_eq!(counts.get(), (connection, logins));
+                assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
             }
-            assert!(poll(pin!(stream.close())).is_pending());
-            // It is no login of the next connection.
-            stream.logged_in();
-            assert!(poll(session.as_mut()).is_pending());
-            assert_eq!(counts.get(), (connection, logins));
-            assert_eq!(poll(pin!(stream.close())), Poll::Ready(()));
-        }
+        });
     }
 }

@@ -473,7 +473,7 @@ where
     fn drop(&mut self) {
         // Before the lease is stored: its release does not report it again.
         #[cfg(feature = "observe")]
-        if !self.is_released {
+        if O::OBSERVES && !self.is_released {
             let is_valid = self.lease.is_valid(self.shared.clock.now());
             self.report(match is_valid {
                 true => HoldEnd::Dropped,

@@ -11,7 +11,6 @@
 use std::env;
 use std::error::Error;
 use std::future::IntoFuture as _;
-use std::pin::pin;
 use std::time::Duration;
 
 use redlock_example_orders::ledger::Postgres;
@@ -55,11 +54,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = axum::serve(listener, service::router(shop))
         .with_graceful_shutdown(async { drop(stopped.await) });
-    let mut serving = pin!(serving.into_future());
+    let serving = tokio::spawn(serving.into_future());
     let why: Result<(), Box<dyn Error>> = tokio::select! {
-        served = &mut serving => served.map_err(Into::into),
         _told = terminate.recv() => Ok(()),
-        // Whoever supervises the process starts it anew, with a new connection.
+        // The process ends with an error, so that its supervisor starts it again.
         _ended = connection => Err("the database has closed the connection".into()),
     };
     drop(stop);

@@ -76,37 +76,35 @@ async fn keep_a_turn(shared: &Observed<'_>, clock: &MockClock, time: Duration) {
     drop(turn);
 }
 
+/// A lock that was acquired after another task had the turn for half a second, and was released at once.
+#[track_caller]
+fn expect_half_a_second(events: &[String]) {
+    let expected = [
+        "wait begun",
+        "acquired after 504 ms, 1 tries",
+        "wait ended",
+        "released after 0 ms",
+    ];
+    assert_eq!(events, expected);
+}
+
 #[test]
 fn the_time_of_a_shared_acquire_has_the_wait_for_its_first_turn() {
-    let acquired = ["wait begun", "acquired after 504 ms, 1 tries", "wait ended"];
-    let released = "released after 0 ms";
-    let events = observed(async |shared, clock| {
+    expect_half_a_second(&observed(async |shared, clock| {
         let acquire = shared.acquire("dock-7");
         let ((), lease) = join(keep_a_turn(shared, clock, ms(500)), acquire).await;
         shared.release(lease.unwrap()).await;
-    });
-    assert_eq!(
-        (&events[..3], &*events[3]),
-        (&acquired.map(String::from)[..], released)
-    );
-    let events = observed(async |shared, clock| {
+    }));
+    expect_half_a_second(&observed(async |shared, clock| {
         let acquire = shared.try_acquire("dock-7");
         let ((), lease) = join(keep_a_turn(shared, clock, ms(500)), acquire).await;
         shared.release(lease.unwrap()).await;
-    });
-    assert_eq!(
-        (&events[..3], &*events[3]),
-        (&acquired.map(String::from)[..], released)
-    );
-    let events = observed(async |shared, clock| {
+    }));
+    expect_half_a_second(&observed(async |shared, clock| {
         let hold = shared.hold("dock-7", async |_| ());
         let ((), done) = join(keep_a_turn(shared, clock, ms(500)), hold).await;
         done.unwrap();
-    });
-    assert_eq!(
-        (&events[..3], &*events[3]),
-        (&acquired.map(String::from)[..], released)
-    );
+    }));
 }
 
 #[test]

@@ -172,7 +172,7 @@ pub(crate) fn without_scripts(error: &ServerError) -> Option<TransportError> {
 }
 
 /// Whether the error of a missing permission names the database: "No permissions to access database", of Valkey.
-fn names_database(error: &str) -> bool {
+pub(crate) fn names_database(error: &str) -> bool {
     error.contains("access database")
 }
 

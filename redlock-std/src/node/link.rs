@@ -13,7 +13,7 @@ use super::address::Address;
 use super::answer;
 use super::call::words;
 use super::driver::Driver;
-use super::error::{DATABASE, TransportError, without_scripts};
+use super::error::{DATABASE, TransportError, names_database, without_scripts};
 use super::framing::Framing;
 use super::login::{LastWords, Login, command, text};
 use super::metered::{Credit, Metered, Unit};
@@ -234,7 +234,7 @@ fn not_selected(error: &ServerError) -> TransportError {
     let words = text(error);
     match error.code() {
         code if answer::is_login(code) => TransportError::LoginRefused(words),
-        "NOPERM" if words.contains("database") => {
+        "NOPERM" if names_database(&words) => {
             TransportError::LoginRefused(format!("{words}{DATABASE}").into())
         }
         "NOPERM" => TransportError::Unreachable(format!("{words}; grant `+select`").into()),
