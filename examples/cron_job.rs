@@ -14,8 +14,8 @@ use redlock_std::{Guard, HoldError, Options, Redlock};
 async fn main() -> Result<(), Box<dyn Error>> {
     let nodes =
         env::var("REDLOCK_NODES").map_err(|_| "set REDLOCK_NODES to the URLs of the nodes")?;
-    // One round: a server that does not get the lock need not wait for it. It also connects: with nodes that are farther away than 15 ms,
-    // set a longer `node_timeout`.
+    // One round: a server that does not get the lock need not wait for it. With nodes that are farther away than
+    // 25 ms, set a longer `node_timeout`.
     let options = Options::new(Duration::from_secs(10))?.wait(Duration::ZERO);
     // The servers do not start at the same instant. Without this, the lock would be free again when the last of them starts, and
     // each would do the job. It is shorter than the period by more than the clocks of the servers differ.

@@ -178,7 +178,7 @@ impl Redlock {
         self.redlock.warnings()
     }
 
-    /// Acquires the lock if it is free. It does not wait for a holder, and blocks for at most thirteen node timeouts. See
+    /// Acquires the lock if it is free. It does not wait for a holder, and blocks for at most fifteen node timeouts. See
     /// [`crate::Redlock::try_acquire`].
     ///
     /// # Errors

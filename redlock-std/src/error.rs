@@ -266,7 +266,8 @@ impl fmt::Display for AcquireError {
                 nodes_answer: false,
             } => write!(
                 f,
-                "no node was asked for {key}: no quorum of nodes answers the acquires and extensions that are ahead"
+                "no node was asked for {key}: no quorum of nodes answers the acquires and extensions that are ahead; \
+                Redlock::status tells of each node"
             ),
             Self::Closed(key) => write!(f, "{key} was not acquired: the handle was closed"),
             Self::Nodes(error) => {

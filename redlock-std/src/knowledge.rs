@@ -1,7 +1,7 @@
 //! What the operations of a handle have learned about its nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use redlock_core::Instant;
 
@@ -16,6 +16,8 @@ pub(crate) struct FleetKnowledge {
     /// When an acquire last looked for nodes that have lost their guard records, in microseconds. It looks by the rules of one set
     /// of options.
     looked_at: Arc<AtomicU64>,
+    /// Whether an operation has waited for the first connections.
+    has_connected: Arc<AtomicBool>,
 }
 
 /// No real offset is so low.
@@ -29,6 +31,7 @@ impl FleetKnowledge {
         Self {
             clock_offset: Arc::new(AtomicI64::new(UNKNOWN)),
             looked_at: Arc::new(AtomicU64::new(NEVER)),
+            has_connected: Arc::default(),
         }
     }
 
@@ -37,7 +40,17 @@ impl FleetKnowledge {
         Self {
             clock_offset: Arc::clone(&self.clock_offset),
             looked_at: Arc::new(AtomicU64::new(NEVER)),
+            has_connected: Arc::clone(&self.has_connected),
         }
+    }
+
+    /// Whether an operation has waited for the first connections.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.has_connected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_connected(&self) {
+        self.has_connected.store(true, Ordering::Relaxed);
     }
 
     /// Copies the knowledge into the state machine of one operation.

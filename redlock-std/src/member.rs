@@ -137,6 +137,16 @@ impl Member {
         }
     }
 
+    /// Waits until the first connect has ended, in whichever way.
+    pub(crate) async fn first_connect(&self) {
+        match self {
+            Self::Redis(node) => node.first_connect().await,
+            // It is always connected.
+            #[cfg(feature = "mock")]
+            Self::Memory(_) => {}
+        }
+    }
+
     pub(crate) fn want_mail(&self) {
         match self {
             Self::Redis(node) => node.want_mail(),

@@ -310,6 +310,11 @@ impl RedisNode {
         self.owner.queue.is_promising()
     }
 
+    /// Waits until the first connect has ended, in whichever way.
+    pub(crate) async fn first_connect(&self) {
+        self.owner.queue.first_connect().await;
+    }
+
     /// Has the connection opened on which the node calls this client.
     pub(crate) fn want_mail(&self) {
         self.owner.mail.want();

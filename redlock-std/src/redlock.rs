@@ -11,6 +11,7 @@ use redlock_core::{
     Transport,
 };
 use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::LossCause;
@@ -33,6 +34,10 @@ use crate::telemetry::{AcquireScope, Telemetry};
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
+
+/// The first acquire of a handle waits for the connections for this number of node timeouts. A connect and its login take up to four
+/// round trips, and each node timeout should be four of them.
+const CONNECT_TIMEOUTS: u32 = 2;
 
 /// If no node keeps a line for this client, its tasks pass a lock on for this number of node timeouts. Then one of them stands back,
 /// so that a client of another process finds the lock free.
@@ -483,7 +488,8 @@ impl Redlock {
     /// once, and asks no node, unless other processes wait for the lock too. If very many tasks acquire or extend at the moment, the round begins a little later. If
     /// it cannot begin within one node timeout, this fails with [`AcquireError::NotAsked`].
     ///
-    /// The first round of a new handle also connects to the nodes, which takes three round trips, or four over TLS. If the node timeout is shorter than that and a round trip, this fails, and a later call succeeds.
+    /// The first call on a new handle waits for the connections to a quorum of the nodes, for two node timeouts at most, before its
+    /// round.
     ///
     /// Several clients that try at the same time may split the votes, so that none gets a quorum. So if some node granted
     /// the lock, but the round was lost because other nodes refused, this tries again, up to three times, after random
@@ -532,7 +538,7 @@ impl Redlock {
     /// [`try_acquire`](Self::try_acquire) does.
     ///
     /// A task passes its turn in the queue on when its guard is released or dropped, or when the validity of its lease is over; if
-    /// tasks of other processes wait too, when it has the lock. A task that is not polled loses its turn no later than thirteen
+    /// tasks of other processes wait too, when it has the lock. A task that is not polled loses its turn no later than fifteen
     /// node timeouts and one second after its own wait is over.
     ///
     /// The number of rounds in flight, for all keys together, is limited to what the nodes answer in time. So the
@@ -684,7 +690,7 @@ impl Redlock {
     /// same handle may adopt the lease once more: the guard of the earlier adoption, if it still exists, no longer releases anything.
     /// The prefix of this handle is not put before the key.
     ///
-    /// The first round waits for the connections, for the node timeout at most. Dropping the future, or closing the handle meanwhile,
+    /// The first call on a new handle waits for the connections to a quorum of the nodes, for two node timeouts at most. Dropping the future, or closing the handle meanwhile,
     /// leaves the lease on the nodes. It may have been extended.
     ///
     /// # Errors
@@ -721,6 +727,7 @@ impl Redlock {
             return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
         };
         let mut core = self.client(self.options);
+        self.first_connect(&core).await;
         self.knowledge.tell(&mut core);
         let told = Told::by(&core);
         let adopted = core.adopt(Arc::clone(key), *token, *fence).await;
@@ -791,6 +798,18 @@ impl Redlock {
         Ok(guard)
     }
 
+    /// Waits for the connections of a new handle: otherwise its first round would have to make them within one node timeout.
+    async fn first_connect(&self, core: &Core) {
+        if self.knowledge.has_connected() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.closing.closed() => {}
+            () = first_connect(core) => self.knowledge.set_connected(),
+        }
+    }
+
     async fn contend(
         &self,
         core: &mut Core,
@@ -801,6 +820,7 @@ impl Redlock {
     ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
+        self.first_connect(core).await;
         let mut acquisition = core.begin().since(since);
         if self.lines.contains(key) {
             core.join_line(&mut acquisition);
@@ -980,11 +1000,13 @@ fn check(options: &Options) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The term of an acquire that waits until `give_up_at`. Its last attempt takes up to three rounds for a fenced lock, and one
-/// that cleans up. A retry for a split vote may start eight node timeouts after that, and be admitted one later. A task that is
-/// not polled until the end of the term loses its turn.
+/// The term of an acquire that waits until `give_up_at`. The first one of a handle waits for the connections. The last attempt takes up
+/// to three rounds for a fenced lock, and one that cleans up. A retry for a split vote may start eight node timeouts after the first
+/// one, and be admitted one later. A task that is not polled until the end of the term loses its turn.
 fn term(options: &Options, give_up_at: Instant) -> Term {
-    let rounds = options.round_time().saturating_mul(8 + 1 + 3 + 1);
+    let rounds = options
+        .round_time()
+        .saturating_mul(CONNECT_TIMEOUTS + 8 + 1 + 3 + 1);
     Term {
         until: give_up_at.saturating_add(rounds.saturating_add(Duration::from_secs(1))),
         validity: options.validity(),
@@ -1003,23 +1025,37 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// Lets the nodes that can be reached call the client. Waits for a quorum of them, at most for a round, and then for the others as
-/// long again: a node that is well follows at once, and one that hangs delays nothing. On a node that is late, the acquire waits for
-/// its place by a timer.
+/// Lets the nodes that can be reached call the client. Waits for that for a round, or a second one if nodes are late. On a node that
+/// is later, the acquire waits for its place by a timer.
 async fn open_mail(core: &Core) {
-    let nodes: Vec<_> = core.nodes().filter(|node| node.is_promising()).collect();
-    nodes.iter().for_each(|node| node.want_mail());
-    let mut opening: Vec<_> = nodes
-        .iter()
-        .map(|node| Box::pin(node.open_mail()))
-        .collect();
-    let late_allowed = nodes.len().saturating_sub(core.nodes().count() / 2 + 1);
-    let begun_at = tokio::time::Instant::now();
-    let quorum = until_left(&mut opening, late_allowed);
-    if timeout(core.options().round_time(), quorum).await.is_ok() {
-        let took = begun_at.elapsed() + core.clock().resolution();
-        let _late = timeout(took, until_left(&mut opening, 0)).await;
+    let mut opening = Vec::new();
+    for node in core.nodes().filter(|node| node.is_promising()) {
+        node.want_mail();
+        opening.push(Box::pin(node.open_mail()));
     }
+    let _late = until_quorum(core, &mut opening, core.options().round_time()).await;
+}
+
+/// Waits for the first connections of the nodes.
+async fn first_connect(core: &Core) {
+    let longest = core.options().round_time().saturating_mul(CONNECT_TIMEOUTS);
+    let connects = core.nodes().map(|node| Box::pin(node.first_connect()));
+    let mut connects: Vec<_> = connects.collect();
+    let _late = timeout(longest, until_quorum(core, &mut connects, longest)).await;
+}
+
+/// Waits for a quorum of these futures, at most one a node, for `longest`. Then waits for the others as long again as that took: a node
+/// that is well follows at once, and one that hangs delays nothing.
+async fn until_quorum<F: Future + Unpin>(
+    core: &Core,
+    futures: &mut Vec<F>,
+    longest: Duration,
+) -> Result<(), Elapsed> {
+    let late_allowed = futures.len().saturating_sub(core.nodes().count() / 2 + 1);
+    let begun_at = tokio::time::Instant::now();
+    timeout(longest, until_left(futures, late_allowed)).await?;
+    let took = begun_at.elapsed() + core.clock().resolution();
+    timeout(took, until_left(futures, 0)).await
 }
 
 /// Polls these futures until at most `left` of them are not done.

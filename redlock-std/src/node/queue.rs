@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redlock_core::Clock;
 use redlock_core::transport::{Admission, Answer, NodeInfo, RunId};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::call::{AcquireNumber, Call, CallError, Releases, Vote};
 use super::error::{Failure, TransportError};
@@ -35,6 +35,8 @@ pub(crate) struct Queue {
     is_address_in_doubt: AtomicBool,
     /// Notified when the last handle is dropped.
     closed: Notify,
+    /// Whether the first connect has ended.
+    was_tried: watch::Sender<bool>,
     presence: Presence,
 }
 
@@ -147,6 +149,7 @@ impl Queue {
             admission: RwLock::new(Admission::new()),
             is_address_in_doubt: AtomicBool::new(false),
             closed: Notify::new(),
+            was_tried: watch::Sender::new(false),
         }
     }
 
@@ -317,6 +320,7 @@ impl Queue {
         state.was_connected = true;
         let was_down = state.reach(None);
         drop(state);
+        self.was_tried.send_replace(true);
         if was_down {
             self.presence.up(&self.name);
         }
@@ -371,6 +375,13 @@ impl Queue {
         state.may_have_keys() && (has_dropped || !state.waiting.is_empty())
     }
 
+    /// Waits until the first connect has ended, in whichever way.
+    pub(crate) async fn first_connect(&self) {
+        let mut was_tried = self.was_tried.subscribe();
+        // The sender is part of this queue, so it is there.
+        let _tried = was_tried.wait_for(|was_tried| *was_tried).await;
+    }
+
     /// Whether calls wait for a connection.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.lock().status, Status::Connecting)
@@ -393,6 +404,7 @@ impl Queue {
         };
         state.fail_all(kind);
         drop(state);
+        self.was_tried.send_replace(true);
         self.lost(was_up, kind);
         if is_first {
             self.presence.not_connected(&self.name, kind);
@@ -424,6 +436,7 @@ impl Queue {
         state.waiting.clear();
         let is_closed = state.is_closed;
         drop(state);
+        self.was_tried.send_replace(true);
         if is_closed {
             // The end of a connection whose last handle was dropped is no failure.
             self.presence.closed(was_up);

@@ -131,6 +131,31 @@ async fn a_connect_takes_as_many_round_trips_as_a_round_may_wait_for_and_not_a_s
     .await;
 }
 
+/// The connections take two round trips here, and the round a third.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_call_of_a_new_client_waits_for_the_connections_and_not_for_a_node_that_hangs() {
+    undisturbed(async || {
+        const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+        let options = Options::new(TTL).unwrap();
+        let options = options.node_timeout(ROUND_TRIP * 5 / 2).unwrap();
+        let (servers, proxies, redlock) = far(3, ROUND_TRIP / 2, options).await;
+        let guard = redlock.try_acquire("dock-7").await.unwrap();
+        let handover = guard.hand_over();
+
+        servers[1].pause();
+        let urls = || proxies.iter().map(Proxy::url);
+        let successor = Redlock::connect(urls(), options).unwrap();
+        let guard = successor.adopt(&handover).await.unwrap();
+        guard.release().await;
+        let other = Redlock::connect(urls(), options).unwrap();
+        other.try_acquire("dock-8").await.unwrap().release().await;
+        servers[1].resume();
+        servers.expect_no_keys().await;
+    })
+    .await;
+}
+
 #[test]
 fn when_the_runtime_of_the_connect_is_gone_every_call_fails_at_once_and_says_so() {
     let servers = Servers::start(3);
