@@ -11,7 +11,6 @@ use redlock_core::{
     Transport,
 };
 use tokio::runtime::Handle;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::LossCause;
@@ -803,10 +802,11 @@ impl Redlock {
         if self.knowledge.has_connected() {
             return;
         }
+        let longest = self.options.round_time().saturating_mul(CONNECT_TIMEOUTS);
         tokio::select! {
             biased;
             () = self.closing.closed() => {}
-            () = first_connect(core) => self.knowledge.set_connected(),
+            _late = timeout(longest, first_connect(core)) => self.knowledge.set_connected(),
         }
     }
 
@@ -1025,37 +1025,47 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// Lets the nodes that can be reached call the client. Waits for that for a round, or a second one if nodes are late. On a node that
-/// is later, the acquire waits for its place by a timer.
-async fn open_mail(core: &Core) {
-    let mut opening = Vec::new();
-    for node in core.nodes().filter(|node| node.is_promising()) {
-        node.want_mail();
-        opening.push(Box::pin(node.open_mail()));
-    }
-    let _late = until_quorum(core, &mut opening, core.options().round_time()).await;
-}
-
-/// Waits for the first connections of the nodes.
+/// Waits until a quorum of nodes are connected and have a vote, or the nodes whose first connect has not ended could not complete one. So
+/// a node that hangs delays nothing, and one that has no vote is not counted on.
 async fn first_connect(core: &Core) {
-    let longest = core.options().round_time().saturating_mul(CONNECT_TIMEOUTS);
     let connects = core.nodes().map(|node| Box::pin(node.first_connect()));
     let mut connects: Vec<_> = connects.collect();
-    let _late = timeout(longest, until_quorum(core, &mut connects, longest)).await;
+    poll_fn(|context| {
+        connects.retain_mut(|connect| connect.as_mut().poll(context).is_pending());
+        let has_vote = |node: &&Member| node.status(core.options()).has_vote();
+        let votes = core.nodes().filter(has_vote).count();
+        let quorum = quorum(core);
+        if votes >= quorum || votes + connects.len() < quorum {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
-/// Waits for a quorum of these futures, at most one a node, for `longest`. Then waits for the others as long again as that took: a node
-/// that is well follows at once, and one that hangs delays nothing.
-async fn until_quorum<F: Future + Unpin>(
-    core: &Core,
-    futures: &mut Vec<F>,
-    longest: Duration,
-) -> Result<(), Elapsed> {
-    let late_allowed = futures.len().saturating_sub(core.nodes().count() / 2 + 1);
+/// Lets the nodes that can be reached call the client. Waits for a quorum of them, at most for a round, and then for the others as
+/// long again: a node that is well follows at once, and one that hangs delays nothing. On a node that is late, the acquire waits for
+/// its place by a timer.
+async fn open_mail(core: &Core) {
+    let nodes: Vec<_> = core.nodes().filter(|node| node.is_promising()).collect();
+    nodes.iter().for_each(|node| node.want_mail());
+    let mut opening: Vec<_> = nodes
+        .iter()
+        .map(|node| Box::pin(node.open_mail()))
+        .collect();
+    let late_allowed = nodes.len().saturating_sub(quorum(core));
     let begun_at = tokio::time::Instant::now();
-    timeout(longest, until_left(futures, late_allowed)).await?;
-    let took = begun_at.elapsed() + core.clock().resolution();
-    timeout(took, until_left(futures, 0)).await
+    let quorum = until_left(&mut opening, late_allowed);
+    if timeout(core.options().round_time(), quorum).await.is_ok() {
+        let took = begun_at.elapsed() + core.clock().resolution();
+        let _late = timeout(took, until_left(&mut opening, 0)).await;
+    }
+}
+
+/// How many nodes decide a round.
+fn quorum(core: &Core) -> usize {
+    core.nodes().count() / 2 + 1
 }
 
 /// Polls these futures until at most `left` of them are not done.

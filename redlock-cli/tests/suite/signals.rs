@@ -78,8 +78,8 @@ fn a_signal_in_the_middle_of_a_round_takes_back_what_was_granted() {
     for server in hung {
         server.pause();
     }
-    // The round waits for a third node, and for that longer than this test does.
-    let options = ["--ttl=60s", "--node-timeout=25s"];
+    // The first call waits for the connections for two node timeouts. Then its round waits for a third node.
+    let options = ["--ttl=60s", "--node-timeout=3s"];
     let next = Process::start(run(&servers, &options, "dock-7", "echo ran"));
     eventually("two grants", || {
         granting.iter().all(|server| server.key_count() == 1)
