@@ -282,9 +282,9 @@ impl Guard {
     /// Waits until the lock is lost, and returns the cause.
     ///
     /// This returns as soon as an extension finds that the lock is lost, because no quorum of nodes can have the token
-    /// any more, and no later than [`valid_until`](Self::valid_until). If the lease is not extended, this returns one
-    /// millisecond before the end of the validity. The lock stays lost: [`is_valid`](Self::is_valid) is false from then
-    /// on, and a later extension does not count. Dropping the future has no effect.
+    /// any more. If the lease is not extended, a timer ends one millisecond before [`valid_until`](Self::valid_until); the runtime may
+    /// wake the task a few milliseconds late, and later if its threads are busy, but [`is_valid`](Self::is_valid) is exact. The lock
+    /// stays lost: `is_valid` is false from then on, and a later extension does not count. Dropping the future has no effect.
     pub async fn lost(&self) -> LossCause {
         self.validity.lost().await
     }

@@ -29,7 +29,7 @@ use crate::member::Member;
 use crate::memory::MemoryNode;
 use crate::node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, jittered, random_mailbox};
 use crate::rounds::{Round, Rounds};
-use crate::telemetry::{AcquireScope, Telemetry};
+use crate::telemetry::{AcquireScope, HoldScope, Telemetry};
 
 /// Why a round acquired no lock.
 type NodesError = redlock_core::AcquireError<NodeError, MAX_NODES>;
@@ -378,7 +378,7 @@ impl Redlock {
     ///
     /// Without labels, all locks of a handle are one series: a key is in no metric and no span, because keys may be secret, and a
     /// metric of each key can bring a monitoring system down. So return few different labels, the kinds of your locks. The function
-    /// is called in each acquire, and should be quick.
+    /// is called once in each acquire and adopt, before the nodes are asked, and should be quick.
     ///
     /// ```
     /// # fn example(redlock: redlock_std::Redlock) -> redlock_std::Redlock {
@@ -601,8 +601,8 @@ impl Redlock {
     /// The lease is extended in the same task while the work runs, each time a third of its validity has passed, at most
     /// [`Options::max_extensions`] times: for about 34 times the TTL by default. A TTL
     /// of less than about 10 ms leaves no time for extensions. When an extension finds that the lock is lost, the work
-    /// is dropped at once. In any case the work is dropped no later than the validity ends. Dropping the work does not
-    /// undo what it did.
+    /// is dropped at once. In any case the work is not polled any more once the validity is over, and dropped when the runtime
+    /// polls this future. Dropping the work does not undo what it did.
     ///
     /// # Errors
     ///
@@ -716,6 +716,7 @@ impl Redlock {
             return Err(AdoptError::Closed(KeyName::new(key)));
         }
         let now = self.now();
+        let scope = self.telemetry.adoption(key);
         let turn = self.key_queues.try_take(key, term(&self.options, now));
         let turn = turn.ok_or_else(|| AdoptError::HeldHere(KeyName::new(key)))?;
         let round_time = self.options.round_time();
@@ -726,7 +727,9 @@ impl Redlock {
             return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
         };
         let mut core = self.client(self.options);
-        self.first_connect(&core).await;
+        if !self.has_connected(&core).await {
+            return Err(AdoptError::Closed(KeyName::new(key)));
+        }
         self.knowledge.tell(&mut core);
         let told = Told::by(&core);
         let adopted = core.adopt(Arc::clone(key), *token, *fence).await;
@@ -751,7 +754,8 @@ impl Redlock {
             attempts: 1,
         };
         // It keeps the turn, also while others wait in the line: a second adoption would have the same token.
-        Ok(self.new_guard(core, lease, turn, effort).adopted())
+        let scope = scope.hold();
+        Ok(self.new_guard(core, lease, turn, effort, scope).adopted())
     }
 
     /// Makes attempts until one succeeds, or until `give_up_at`. The wait has begun at `since`.
@@ -788,7 +792,11 @@ impl Redlock {
             waited: self.now().saturating_duration_since(since),
             attempts,
         };
-        let mut guard = self.guard(core, lease, turn, effort);
+        if self.lines.contains(lease.key()) {
+            // The next task stands in the line as those of other processes do, by the time of its own call.
+            turn.end();
+        }
+        let mut guard = self.new_guard(core, lease, turn, effort, scope.hold());
         if self.closing.is_closed() {
             // Dropping the guard frees the lock, which no caller has had.
             guard.end_min_hold();
@@ -797,17 +805,20 @@ impl Redlock {
         Ok(guard)
     }
 
-    /// Waits for the connections of a new handle: otherwise its first round would have to make them within one node timeout.
-    async fn first_connect(&self, core: &Core) {
+    /// Waits for the connections of a new handle: otherwise its first round would have to make them within one node timeout. Returns
+    /// `false` if the handle is closed meanwhile.
+    async fn has_connected(&self, core: &Core) -> bool {
         if self.knowledge.has_connected() {
-            return;
+            return true;
         }
         let longest = self.options.round_time().saturating_mul(CONNECT_TIMEOUTS);
         tokio::select! {
             biased;
-            () = self.closing.closed() => {}
-            _late = timeout(longest, first_connect(core)) => self.knowledge.set_connected(),
+            () = self.closing.closed() => return false,
+            _late = timeout(longest, first_connect(core)) => {}
         }
+        self.knowledge.set_connected();
+        true
     }
 
     async fn contend(
@@ -820,7 +831,9 @@ impl Redlock {
     ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
-        self.first_connect(core).await;
+        if !self.has_connected(core).await {
+            return Err(closed(key));
+        }
         let mut acquisition = core.begin().since(since);
         if self.lines.contains(key) {
             core.join_line(&mut acquisition);
@@ -904,22 +917,14 @@ impl Redlock {
         Some(lease)
     }
 
-    fn guard(&self, core: Box<Core>, lease: Lease<Arc<[u8]>>, turn: Turn, effort: Effort) -> Guard {
-        if self.lines.contains(lease.key()) {
-            // The next task stands in the line as those of other processes do, by the time of its own call.
-            turn.end();
-        }
-        self.new_guard(core, lease, turn, effort)
-    }
-
     fn new_guard(
         &self,
         core: Box<Core>,
         lease: Lease<Arc<[u8]>>,
         turn: Turn,
         effort: Effort,
+        scope: HoldScope,
     ) -> Guard {
-        let scope = self.telemetry.hold(lease.key());
         let shared = Shared {
             rounds: self.rounds.clone(),
             lines: Arc::clone(&self.lines),

@@ -106,8 +106,8 @@ impl Guard {
         self.guard.keep_alive();
     }
 
-    /// Blocks until the lock is lost, and returns the cause. It returns no later than [`valid_until`](Self::valid_until). The lock stays
-    /// lost: [`is_valid`](Self::is_valid) is false from then on. Call it on a thread of its own, for example of `std::thread::scope`.
+    /// Blocks until the lock is lost, and returns the cause: at the end of the validity at the latest, or a few milliseconds later if
+    /// the machine is busy. The lock stays lost: [`is_valid`](Self::is_valid) is false from then on. Call it on a thread of its own, for example of `std::thread::scope`.
     pub fn lost(&self) -> LossCause {
         self.thread.run(self.guard.losing())
     }

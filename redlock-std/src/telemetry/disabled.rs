@@ -23,7 +23,16 @@ impl Telemetry {
         AcquireScope
     }
 
-    pub(crate) const fn hold(&self, _key: &[u8]) -> HoldScope {
+    pub(crate) const fn adoption(&self, _key: &[u8]) -> AdoptionScope {
+        AdoptionScope
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct AdoptionScope;
+
+impl AdoptionScope {
+    pub(crate) const fn hold(self) -> HoldScope {
         HoldScope
     }
 }
@@ -54,6 +63,10 @@ impl AcquireScope {
     pub(crate) const fn tried(&mut self, _was_called: bool) {}
 
     pub(crate) const fn waits(&self, _error: &AcquireError) {}
+
+    pub(crate) const fn hold(&self) -> HoldScope {
+        HoldScope
+    }
 
     pub(crate) const fn end(self, _acquired: Result<Option<Fence>, &AcquireError>) {}
 }

@@ -105,16 +105,11 @@ impl Telemetry {
         }
     }
 
-    /// Begins a lease that was granted a moment ago.
-    pub(crate) fn hold(&self, key: &[u8]) -> HoldScope {
-        let lock = self.lock(key);
-        #[cfg(feature = "metrics")]
-        lock.instruments.held.increment(1.0);
-        HoldScope {
-            lock,
+    /// The telemetry of a lease that is to be adopted.
+    pub(crate) fn adoption(&self, key: &[u8]) -> AdoptionScope {
+        AdoptionScope {
+            lock: self.lock(key),
             clock: self.clock,
-            since: self.clock.now(),
-            has_ended: AtomicBool::new(false),
         }
     }
 
@@ -174,6 +169,20 @@ impl Trace {
     #[cfg(not(feature = "tracing"))]
     pub(crate) fn run<F: Future>(self, future: F) -> F {
         future
+    }
+}
+
+/// An adoption in progress.
+#[derive(Debug)]
+pub(crate) struct AdoptionScope {
+    lock: Arc<Lock>,
+    clock: LockClock,
+}
+
+impl AdoptionScope {
+    /// Begins the lease, which was adopted a moment ago.
+    pub(crate) fn hold(self) -> HoldScope {
+        HoldScope::begin(self.lock, self.clock)
     }
 }
 
@@ -237,6 +246,11 @@ impl AcquireScope {
         }
     }
 
+    /// Begins the lease, which was granted a moment ago.
+    pub(crate) fn hold(&self) -> HoldScope {
+        HoldScope::begin(Arc::clone(&self.lock), self.clock)
+    }
+
     /// Ends the acquire, with the fence of the lease if it has one.
     pub(crate) fn end(mut self, acquired: Result<Option<Fence>, &AcquireError>) {
         let outcome = acquired.map_or_else(kinds::outcome, |_| AcquireOutcome::Acquired);
@@ -295,6 +309,18 @@ pub(crate) struct HoldScope {
 }
 
 impl HoldScope {
+    /// Runs no code of the application but its recorder: the lease has no guard yet, which would release it if that panicked.
+    fn begin(lock: Arc<Lock>, clock: LockClock) -> Self {
+        #[cfg(feature = "metrics")]
+        lock.instruments.held.increment(1.0);
+        Self {
+            lock,
+            clock,
+            since: clock.now(),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
     /// The span of an extension that the caller has asked for.
     pub(crate) fn trace_extension(&self) -> Trace {
         Trace {

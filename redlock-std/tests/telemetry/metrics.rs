@@ -1,5 +1,7 @@
 //! Each metric with its attributes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock_std::{HoldError, LossCause, MAX_KEY, MemoryNode, Options};
@@ -340,4 +342,24 @@ async fn each_metric_is_described_with_its_unit() {
             "redlock.client.waiting",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_label_of_a_key_is_asked_for_once_and_before_the_nodes_are_asked() {
+    let _metrics = Metrics::install();
+    let (nodes, redlock) = fleet();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let ask = || {
+        let (asked, nodes) = (Arc::clone(&asked), nodes.clone());
+        redlock.with_label(move |_key| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            assert!(nodes.iter().all(|node| node.lock_count() == 0));
+            Some("invoice")
+        })
+    };
+    let guard = ask().acquire(KEY).await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    drop(guard);
+    ask().try_acquire(KEY).await.unwrap().release().await;
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
 }

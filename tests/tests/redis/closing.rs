@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use redlock_core::transport::Script;
 use redlock_core::{FENCE_KEY_PREFIX, GUARD_KEY};
-use redlock_std::{Fencing, Options, Redlock};
+use redlock_std::{AcquireError, AdoptError, Fencing, MemoryNode, Options, Redlock};
 use redlock_tests::{Server, Servers};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -269,6 +269,33 @@ async fn a_close_does_not_wait_for_nodes_that_are_dead_and_not_for_long_for_thos
         assert_eq!(server.key_count(), 0);
     }
     Server::resume(&servers[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_ends_the_calls_that_wait_for_the_first_connections() {
+    let servers = Servers::start(3);
+    servers.iter().for_each(Server::pause);
+    let options = Options::new(TTL).unwrap();
+    // The calls would wait for six seconds, and for their round after that.
+    let options = options.node_timeout(Duration::from_secs(3)).unwrap();
+    let redlock = Redlock::connect(servers.urls(), options).unwrap();
+    let handover = {
+        let nodes = MemoryNode::array::<3>();
+        let other = Redlock::in_memory(&nodes, options).unwrap();
+        other.acquire("dock-7").await.unwrap().hand_over()
+    };
+    let start = Instant::now();
+    let (tried, adopted, unanswered) = tokio::join!(
+        redlock.try_acquire("dock-8"),
+        redlock.adopt(&handover),
+        redlock.close()
+    );
+    assert!(matches!(tried.unwrap_err(), AcquireError::Closed(_)));
+    assert!(matches!(adopted.unwrap_err(), AdoptError::Closed(_)));
+    assert_eq!(unanswered, 0);
+    assert!(start.elapsed() < options.round_time());
+    servers.iter().for_each(Server::resume);
+    servers.expect_no_keys().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

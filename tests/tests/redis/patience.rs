@@ -148,6 +148,11 @@ async fn the_first_call_of_a_new_client_waits_for_the_connections_and_not_for_a_
         let successor = Redlock::connect(urls(), options).unwrap();
         let guard = successor.adopt(&handover).await.unwrap();
         guard.release().await;
+        // The near ones have answered long before the far one: one is connected, and one refuses that.
+        let near = [servers.urls()[0].clone(), "redis://127.0.0.1:1".to_owned()];
+        let refusing = near.into_iter().chain([proxies[2].url()]);
+        let other = Redlock::connect(refusing, options).unwrap();
+        other.try_acquire("dock-8").await.unwrap().release().await;
         let other = Redlock::connect(urls(), options).unwrap();
         other.try_acquire("dock-8").await.unwrap().release().await;
         servers[1].resume();
