@@ -727,9 +727,8 @@ impl Redlock {
             return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
         };
         let mut core = self.client(self.options);
-        if !self.has_connected(&core).await {
-            return Err(AdoptError::Closed(KeyName::new(key)));
-        }
+        let connected = self.until_connected(&core).await;
+        connected.ok_or_else(|| AdoptError::Closed(KeyName::new(key)))?;
         self.knowledge.tell(&mut core);
         let told = Told::by(&core);
         let adopted = core.adopt(Arc::clone(key), *token, *fence).await;
@@ -806,19 +805,19 @@ impl Redlock {
     }
 
     /// Waits for the connections of a new handle: otherwise its first round would have to make them within one node timeout. Returns
-    /// `false` if the handle is closed meanwhile.
-    async fn has_connected(&self, core: &Core) -> bool {
+    /// `None` if the handle is closed meanwhile.
+    async fn until_connected(&self, core: &Core) -> Option<()> {
         if self.knowledge.has_connected() {
-            return true;
+            return Some(());
         }
         let longest = self.options.round_time().saturating_mul(CONNECT_TIMEOUTS);
         tokio::select! {
             biased;
-            () = self.closing.closed() => return false,
-            _late = timeout(longest, first_connect(core)) => {}
+            () = self.closing.closed() => return None,
+            _late = timeout(longest, until_quorum_connects(core)) => {}
         }
         self.knowledge.set_connected();
-        true
+        Some(())
     }
 
     async fn contend(
@@ -831,9 +830,8 @@ impl Redlock {
     ) -> Result<(Lease<Arc<[u8]>>, u32), AcquireError> {
         let contender = Contender { core, key };
         let core = &mut *contender.core;
-        if !self.has_connected(core).await {
-            return Err(closed(key));
-        }
+        let connected = self.until_connected(core).await;
+        connected.ok_or_else(|| closed(key))?;
         let mut acquisition = core.begin().since(since);
         if self.lines.contains(key) {
             core.join_line(&mut acquisition);
@@ -1030,9 +1028,9 @@ fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
 }
 
-/// Waits until a quorum of nodes are connected and have a vote, or the nodes whose first connect has not ended could not complete one. So
-/// a node that hangs delays nothing, and one that has no vote is not counted on.
-async fn first_connect(core: &Core) {
+/// Waits until a quorum of nodes are connected and have a vote, or so many have failed that there can be none. A node that hangs delays
+/// nothing, and one that has no vote is not counted on.
+async fn until_quorum_connects(core: &Core) {
     let connects = core.nodes().map(|node| Box::pin(node.first_connect()));
     let mut connects: Vec<_> = connects.collect();
     poll_fn(|context| {
