@@ -600,6 +600,7 @@ mod tests {
     }
 
     /// Its record may vouch for a node that has evicted a fence, and its clock may be set back.
+    #[cfg(any(feature = "fence", feature = "mock"))]
     #[test]
     fn a_node_that_has_kept_its_record_while_it_could_evict_has_no_fenced_vote_for_a_whole_quarantine()
      {

@@ -538,10 +538,10 @@ impl Transport for RedisNode {
         let queue = &self.owner.queue;
         if is_fork_of(self.owner.process) {
             Some(TransportError::Forked)
+        } else if queue.is_connecting() && !(self.has_sent() && queue.was_connected()) {
+            Some(TransportError::NotConnected(after))
         } else if self.has_sent() {
             self.too_far()
-        } else if queue.is_connecting() {
-            Some(TransportError::NotConnected(after))
         } else {
             // Commands also wait behind the first one on a connection, until the node has answered that.
             Some(self.too_far().unwrap_or(TransportError::Overloaded))

@@ -814,10 +814,28 @@ impl Redlock {
         tokio::select! {
             biased;
             () = self.closing.closed() => return None,
-            _late = timeout(longest, until_quorum_connects(core)) => {}
+            _late = timeout(longest, self.until_quorum_connects(core)) => {}
         }
         self.knowledge.set_connected();
         Some(())
+    }
+
+    /// Waits until a quorum of nodes are connected and have a vote, or so many have failed that there can be none. A node that hangs
+    /// delays nothing, and one that has no vote is not counted on.
+    async fn until_quorum_connects(&self, core: &Core) {
+        let connects = core.nodes().map(|node| Box::pin(node.first_connect()));
+        let mut connects: Vec<_> = connects.collect();
+        poll_fn(|context| {
+            connects.retain_mut(|connect| connect.as_mut().poll(context).is_pending());
+            let votes = self.status().iter().filter(|node| node.has_vote()).count();
+            let quorum = quorum(core);
+            if votes >= quorum || votes + connects.len() < quorum {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     async fn contend(
@@ -845,7 +863,12 @@ impl Redlock {
         loop {
             if acquisition.is_in_line() && !has_mail {
                 // Before it is in the line: a node removes a client that it cannot call.
-                open_mail(core).await;
+                // An attempt at the end of the wait does not stand in the line any more.
+                tokio::select! {
+                    biased;
+                    () = open_mail(core) => {}
+                    () = self.core.clock().sleep_until(give_up_at) => {}
+                }
                 has_mail = true;
             }
             let lease = self.attempt(core, &mut acquisition, key, admit_until, scope);
@@ -1026,25 +1049,6 @@ fn adopt_error(error: ExtendError) -> AdoptError {
 
 fn held_here(key: &[u8]) -> AcquireError {
     AcquireError::HeldHere(KeyName::new(key))
-}
-
-/// Waits until a quorum of nodes are connected and have a vote, or so many have failed that there can be none. A node that hangs delays
-/// nothing, and one that has no vote is not counted on.
-async fn until_quorum_connects(core: &Core) {
-    let connects = core.nodes().map(|node| Box::pin(node.first_connect()));
-    let mut connects: Vec<_> = connects.collect();
-    poll_fn(|context| {
-        connects.retain_mut(|connect| connect.as_mut().poll(context).is_pending());
-        let has_vote = |node: &&Member| node.status(core.options()).has_vote();
-        let votes = core.nodes().filter(has_vote).count();
-        let quorum = quorum(core);
-        if votes >= quorum || votes + connects.len() < quorum {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 /// Lets the nodes that can be reached call the client. Waits for a quorum of them, at most for a round, and then for the others as

@@ -107,7 +107,6 @@ fn a_lease_on_a_clock_of_coarse_ticks_is_over_before_the_first_key_expires() {
     }
 }
 
-#[cfg(feature = "min-hold")]
 #[test]
 fn a_lock_that_is_released_on_a_clock_of_coarse_ticks_stays_held_for_its_min_hold() {
     let min_hold = ms(500);

@@ -35,7 +35,6 @@ fn patient() -> Options {
 /// A plain lock and a fenced one.
 fn kinds() -> Vec<Options> {
     let mut kinds = vec![patient()];
-    #[cfg(feature = "fence")]
     kinds.push(patient().fenced(redlock_core::Fencing::default()).unwrap());
     kinds
 }
@@ -858,7 +857,6 @@ impl Transport for Counted<'_> {
 }
 
 /// A transport whose proposals are too old, as often as `misfits` says.
-#[cfg(feature = "fence")]
 struct Misfit<'c> {
     client: Client<'c>,
     misfits: Rc<Cell<u32>>,
@@ -866,7 +864,6 @@ struct Misfit<'c> {
     is_cut: Rc<Cell<bool>>,
 }
 
-#[cfg(feature = "fence")]
 impl Transport for Misfit<'_> {
     type Name = MockName;
     type Error = MockError;
@@ -907,7 +904,6 @@ impl Transport for Misfit<'_> {
     }
 }
 
-#[cfg(feature = "fence")]
 #[test]
 fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
     for count in [3, 5] {
@@ -960,7 +956,6 @@ fn a_client_whose_fence_is_denied_in_its_turn_is_not_overtaken() {
 
 /// Two nodes are left for the lock, and one of them is the only one for the client that waits first. It cannot be called, so it looks
 /// often.
-#[cfg(feature = "fence")]
 #[test]
 fn a_client_that_reaches_no_quorum_is_not_waited_for_either_where_the_clock_of_a_node_is_wrong() {
     let clock = MockClock::new();

@@ -9,22 +9,15 @@ mod clocks;
 mod contention;
 mod contract;
 mod extend;
-#[cfg(feature = "fence")]
 mod fences;
 mod hold;
-#[cfg(feature = "fence")]
 mod hostile;
-#[cfg(feature = "fence")]
 mod identity;
 mod kit;
-#[cfg(feature = "queue")]
 mod line;
 mod messages;
-#[cfg(feature = "observe")]
 mod observer;
 mod release;
-#[cfg(feature = "fence")]
 mod rules;
-#[cfg(feature = "fence")]
 mod skew;
 mod world;

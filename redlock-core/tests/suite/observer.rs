@@ -189,7 +189,6 @@ fn the_end_of_a_hold_is_reported_as_released_or_lost() {
 }
 
 #[test]
-#[cfg(feature = "queue")]
 fn a_hand_off_is_reported_to_the_client_that_was_called() {
     use core::pin::pin;
 

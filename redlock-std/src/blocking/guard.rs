@@ -112,7 +112,8 @@ impl Guard {
         self.thread.run(self.guard.losing())
     }
 
-    /// Releases the lock, and blocks until a quorum has answered, at most for the node timeout. See [`crate::Guard::release`].
+    /// Releases the lock, and blocks until a quorum has answered, at most for the node timeout, or for two if the lock is fenced and has
+    /// a [`min_hold`](crate::Options::min_hold). See [`crate::Guard::release`].
     pub fn release(self) -> Released {
         let guard = self.guard;
         self.thread.run(async move { guard.release().await })

@@ -382,6 +382,11 @@ impl Queue {
         let _tried = was_tried.wait_for(|was_tried| *was_tried).await;
     }
 
+    /// Whether there has been a connection.
+    pub(crate) fn was_connected(&self) -> bool {
+        self.lock().was_connected
+    }
+
     /// Whether calls wait for a connection.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.lock().status, Status::Connecting)

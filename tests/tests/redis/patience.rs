@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_std::{AcquireError, Failure, Options, Redlock, TransportError};
+use redlock_std::{AcquireError, Failure, MemoryNode, Options, Redlock, TransportError};
 use redlock_tests::{Proxy, Server, Servers, eventually, undisturbed};
 
 use crate::setup::{connected, patient};
@@ -85,8 +85,13 @@ async fn a_node_that_is_farther_away_than_its_node_timeout_names_that_option() {
 async fn a_hung_node_that_was_never_connected_to_is_not_said_to_have_too_many_commands_waiting() {
     let servers = Servers::start(1);
     servers[0].pause();
-    let redlock = Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
-    let AcquireError::Nodes(error) = redlock.try_acquire("dock-7").await.unwrap_err() else {
+    let connect = || Redlock::connect(servers.urls(), Options::new(TTL).unwrap()).unwrap();
+    let other = Redlock::in_memory(&MemoryNode::array::<1>(), Options::new(TTL).unwrap()).unwrap();
+    let handover = other.acquire("dock-8").await.unwrap().hand_over();
+    let error = connect().adopt(&handover).await.unwrap_err().to_string();
+    assert!(error.contains(": not connected yet after "), "{error}");
+
+    let AcquireError::Nodes(error) = connect().try_acquire("dock-7").await.unwrap_err() else {
         panic!("the node was asked");
     };
     let failure = error.report().unwrap().failures().next().unwrap();
@@ -156,7 +161,43 @@ async fn the_first_call_of_a_new_client_waits_for_the_connections_and_not_for_a_
         let other = Redlock::connect(urls(), options).unwrap();
         other.try_acquire("dock-8").await.unwrap().release().await;
         servers[1].resume();
+        // Two are one server, which has one vote.
+        let localhost = servers.urls()[0].replace("127.0.0.1", "localhost");
+        let same = [servers.urls()[0].clone(), localhost, proxies[2].url()];
+        let other = Redlock::connect(same, options).unwrap();
+        other.try_acquire("dock-9").await.unwrap().release().await;
         servers.expect_no_keys().await;
+    })
+    .await;
+}
+
+/// The connections on which nodes call the client take a round trip each.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_whose_wait_is_over_does_not_wait_for_connections_before_its_last_attempt() {
+    undisturbed(async || {
+        const ROUND_TRIP: Duration = Duration::from_millis(140);
+        const WAIT: Duration = Duration::from_millis(160);
+
+        let options = Options::new(TTL).unwrap();
+        let options = options.node_timeout(Duration::from_millis(190)).unwrap();
+        let servers = Servers::start(3);
+        let mut proxies = Vec::new();
+        for (server, delay) in servers
+            .iter()
+            .zip([ROUND_TRIP / 2, ROUND_TRIP / 2, ROUND_TRIP])
+        {
+            proxies.push(Proxy::start(server, delay).await);
+        }
+        let near = Redlock::connect(servers.urls(), options).unwrap();
+        let _held = near.acquire("dock-7").await.unwrap();
+        let far = proxies.iter().map(Proxy::url);
+        let far = Redlock::connect(far, options.wait(WAIT)).unwrap();
+        far.try_acquire("dock-7").await.unwrap_err();
+        let start = Instant::now();
+        assert!(far.acquire("dock-7").await.unwrap_err().is_held());
+        // One round for the last attempt, and one for its cleanup.
+        let took = start.elapsed();
+        assert!(took < WAIT + options.round_time() * 2, "{took:?}");
     })
     .await;
 }
