@@ -569,6 +569,7 @@ mod tests {
         assert_eq!(admission.check(acquire(GUARDED), at(1)), Ok(()));
     }
 
+    #[cfg(any(feature = "fence", feature = "mock"))]
     #[test]
     fn a_fenced_acquire_leaves_a_node_that_could_evict_to_its_record_unless_that_could_not_be_deleted()
      {
