@@ -167,7 +167,17 @@ impl Server {
     /// When no server can be started.
     #[must_use]
     pub fn start_valkey() -> Self {
-        Self::start_program(valkey(), &[])
+        Self::start_valkey_with(&[])
+    }
+
+    /// Starts a Valkey server with these settings more. No record vouches for it.
+    ///
+    /// # Panics
+    ///
+    /// When no server can be started.
+    #[must_use]
+    pub fn start_valkey_with(settings: &[&str]) -> Self {
+        Self::start_program(valkey(), settings)
     }
 
     fn start_program(program: PathBuf, settings: &[&str]) -> Self {

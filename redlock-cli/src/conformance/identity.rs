@@ -64,6 +64,9 @@ fn question() -> Result<String, String> {
 
 /// What is missing, if the script that asks for the identity failed with `error`.
 async fn why_not(connection: &mut Connection, error: String) -> String {
+    if let Err(why) = eval(connection, "return 1", &[], &[]).await {
+        return why;
+    }
     let mut missing = Vec::new();
     for command in ["info", "time"] {
         let call = format!("return redis.call('{command}')");

@@ -249,7 +249,7 @@ async fn identities(connections: &mut [Connection]) -> Result<Result<Vec<String>
             Ok(info) => Info::parse(&raw_text(&info).unwrap_or_default()),
             Err(why) => return Ok(Err(why)),
         };
-        if let Some(mode) = info.text("redis_mode").filter(|mode| *mode != "standalone") {
+        if let Some(mode) = info.mode().filter(|mode| *mode != "standalone") {
             return Err(format!(
                 "it is in {mode} mode, and locks need standalone masters"
             ));

@@ -51,7 +51,7 @@ pub(crate) fn server(info: &Info, same_as: Option<&str>) -> Finding {
     let (product, version) = Product::of(info);
     let run: String = info.run_id().chars().take(8).collect();
     let told = format!("{} {}, run {run}..", product.name(), version.unwrap_or("?"));
-    let judgement = match (same_as, info.text("redis_mode")) {
+    let judgement = match (same_as, info.mode()) {
         (Some(other), _) => bad(format!(
             "{told}, the same server as {other}, or one of them claims to be the other: they have one vote, name each server once"
         )),
@@ -170,8 +170,10 @@ mod tests {
 
     #[test]
     fn a_cluster_node_and_a_node_that_loads_are_bad() {
-        let cluster = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
-        assert_eq!(server(&Info::parse(cluster), None).verdict, Verdict::Bad);
+        for mode in ["redis_mode", "server_mode"] {
+            let cluster = format!("redis_version:7.0.15\r\n{mode}:cluster\r\n");
+            assert_eq!(server(&Info::parse(&cluster), None).verdict, Verdict::Bad);
+        }
         let loading = "role:master\r\nloading:1\r\n";
         assert_eq!(role(&Info::parse(loading), None).verdict, Verdict::Bad);
     }

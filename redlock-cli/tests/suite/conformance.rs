@@ -142,25 +142,26 @@ fn a_replica_and_a_server_of_a_cluster_serve_no_locks() {
     assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
     expect_no(&node, "role", "it is a replica");
 
-    // It serves all slots, so that it could serve a lock alone.
-    let cluster = Server::start_with(&["--cluster-enabled", "yes"]);
-    let _: () = cluster
-        .query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])
-        .unwrap();
-    eventually("a cluster", || {
-        let info: String = cluster.query(&["CLUSTER", "INFO"]).unwrap();
-        info.contains("cluster_state:ok")
-    });
-    let (code, node) = examined(&cluster.url(), &[]);
-    assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
-    expect_no(&node, "server", "it is in cluster mode");
+    for start in [Server::start_with, Server::start_valkey_with] {
+        // As it starts: no slot is assigned, so it refuses every key.
+        let cluster = start(&["--cluster-enabled", "yes"]);
+        let (code, node) = examined(&cluster.url(), &[]);
+        assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
+        expect_no(&node, "set", "CLUSTERDOWN");
+        expect_no(&node, "server", "it is in cluster mode");
 
-    // As it starts: no slot is assigned, so it refuses every key.
-    let new = Server::start_with(&["--cluster-enabled", "yes"]);
-    let (code, node) = examined(&new.url(), &[]);
-    assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
-    expect_no(&node, "set", "CLUSTERDOWN");
-    expect_no(&node, "server", "it is in cluster mode");
+        // It serves all slots, so that it could serve a lock alone.
+        let _: () = cluster
+            .query(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"])
+            .unwrap();
+        eventually("a cluster", || {
+            let info: String = cluster.query(&["CLUSTER", "INFO"]).unwrap();
+            info.contains("cluster_state:ok")
+        });
+        let (code, node) = examined(&cluster.url(), &[]);
+        assert_eq!((code, &node["plain"]), (Some(1), &json!(false)), "{node:#}");
+        expect_no(&node, "server", "it is in cluster mode");
+    }
 }
 
 #[test]

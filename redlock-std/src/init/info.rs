@@ -75,6 +75,13 @@ impl Info {
         self.text("master_replid").unwrap_or_default()
     }
 
+    /// What the server runs as: `standalone`, `cluster` or `sentinel`. Valkey has another name for it, unless it is told to be
+    /// compatible.
+    pub fn mode(&self) -> Option<&str> {
+        let valkey = self.text("server_mode");
+        valkey.or_else(|| self.text("redis_mode"))
+    }
+
     /// Whether the server may evict keys; `None` if the reply does not say.
     pub fn may_evict(&self) -> Option<bool> {
         Some(self.text("maxmemory_policy")? != "noeviction")
