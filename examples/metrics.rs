@@ -96,7 +96,7 @@ mod tests {
             "redlock_client_held{lock=\"invoice\"} 0",
             "redlock_client_node_failures{server_address=\"node 1\",error_type=\"unreachable\"}",
             "# TYPE redlock_client_acquire_duration histogram",
-            "# HELP redlock_client_lost Locks that ended before they were released",
+            "# HELP redlock_client_lost Locks that were found lost before they were released",
         ] {
             assert!(scraped.contains(line), "{line} is not in\n{scraped}");
         }

@@ -13,6 +13,7 @@ const VALID_UNTIL: Instant = Instant::from_micros(1_000);
 const VOTES: [Vote; 3] = [Vote::Granted, Vote::Refused, Vote::Unknown];
 
 #[test]
+#[expect(clippy::print_stdout, reason = "a figure for the documentation")]
 fn every_sequence_of_votes_is_decided_at_the_first_moment_and_rightly() {
     // Under Miri only two nodes, with dozens of sequences instead of hundreds of thousands: there is no
     // unsafe code here.

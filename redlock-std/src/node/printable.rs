@@ -12,10 +12,11 @@ pub(crate) fn without_arguments(text: &str) -> &str {
         rest.get(..SHA1_DIGITS)
             .is_some_and(|digest| digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
-    // `ERR ACL failure in script: User ..` goes on.
+    // `ERR ACL failure in script: User ..` goes on. Valkey 9 leaves the digest out.
+    let is_of_script = |rest: &str| is_digest(rest) || rest.starts_with("on @");
     let script = text
         .match_indices(SCRIPT)
-        .find(|(at, _)| is_digest(&text[at + SCRIPT.len()..]));
+        .find(|(at, _)| is_of_script(&text[at + SCRIPT.len()..]));
     let arguments = text.find(", with args beginning with");
     let end = [script.map(|(at, _)| at), arguments]
         .into_iter()
@@ -101,6 +102,10 @@ mod tests {
                     "ERR ACL failure in script: User a may not script: {digest}, on @user_script:1."
                 ),
                 "ERR ACL failure in script: User a may not",
+            ),
+            (
+                "NOREPLICAS Not enough. script: on @user_script:1.".to_owned(),
+                "NOREPLICAS Not enough.",
             ),
             ("ERR script: \u{fc}".to_owned(), "ERR script: \u{fc}"),
             ("ERR".to_owned(), "ERR"),

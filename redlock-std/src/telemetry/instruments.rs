@@ -49,7 +49,7 @@ pub(super) fn describe() {
     describe_counter!(
         LOST,
         Unit::Count,
-        "Locks that ended before they were released"
+        "Locks that were found lost before they were released"
     );
     describe_counter!(
         NODE_FAILURES,
