@@ -152,11 +152,14 @@ impl Options {
     /// - `max_ttl` and `min_hold`, or the quarantine, are at most two minutes.
     /// - For a plain lock, the `max_ttl` of the guard records is no longer than the TTL and the `max_ttl` of these options.
     /// - The acquire begins when the client is connected to the nodes.
+    /// - No more than some hundred tasks of the client wait for that: all of them try when the votes begin to count, and the margin is
+    ///   two node timeouts.
     ///
     /// `redlock init` skips this time on a new fleet. A caller that cannot wait for so long, such as the handler of a request,
     /// sets a shorter wait.
     ///
-    /// The last attempt starts when this time is over, or later if the task is not polled then. After that, `acquire`
+    /// The last attempt starts when this time is over, or later if the task is not polled then. A task whose last attempt cannot begin,
+    /// as too many others are ahead, gets the error of the one before. After that, `acquire`
     /// returns within one node timeout for each round of the attempt, plus one for its cleanup. An attempt takes one round, or
     /// up to three for a fenced lock. If the votes of the first attempt were split, its retries may start up to eight node
     /// timeouts after it began, even if this time is over.
