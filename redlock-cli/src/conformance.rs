@@ -37,8 +37,9 @@ use report::Report;
 ///
 /// The trials write keys that begin with the prefix, and the same with redlock:fence: and redlock:queue:
 /// before them. They delete these keys in the end; if the connection breaks, or the user may not call DEL, the
-/// keys expire within a few minutes. No key of a lock and no guard record is touched. It takes about a second, and is safe on a server
-/// in use.
+/// keys expire within a few minutes. No key of a lock is touched, and no guard record, unless the server may
+/// evict keys: there, the question of every client, which this command asks too, deletes it. It takes about a
+/// second, and is safe on a server in use.
 ///
 /// A trial can find that scripts do not run alone, but cannot prove that they always do. For what a server
 /// would lose in a crash, and for its clock and its settings, run "redlock doctor".

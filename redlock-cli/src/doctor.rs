@@ -49,7 +49,8 @@ A user for locks whose keys begin with lock:, as one command, on each node.
 /// locks and for the waiting line, the guard record and the clock. Then checks all nodes together. Each line has a verdict (ok, warn or
 /// bad), and says what to change and why, or what to wait for.
 ///
-/// Nothing is changed, and no key of a lock is touched. An unreachable node costs one timeout.
+/// Nothing is changed, and no key of a lock is touched; only on a node that may evict keys, the question of
+/// every client, which this command asks too, deletes the guard record. An unreachable node costs one timeout.
 ///
 /// A node has no vote if it answers later than the node timeout of "redlock run": that of --node-timeout, or the
 /// default of "redlock run" for this --ttl.
