@@ -20,7 +20,9 @@ use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportEr
 /// die and come back.
 ///
 /// It executes the same commands as a server, by the rules of the scripts, and stands on tokio's clock. A clone is the same node.
-/// It has room for 64 keys of at most 64 bytes and for 64 commands on their way. A release without room is dropped, and
+/// A guard that is used outside of that runtime reads another clock.
+/// It has room for 64 keys of at most 64 bytes, for the fence records of as many, which outlive a release by about a minute with the
+/// default [`Fencing`](crate::Fencing), and for 64 commands on their way. A release without room is dropped, and
 /// [`close`](crate::Redlock::close) counts it. It can call 16 handles, and keeps lines for three locks at a time, of at most twelve
 /// handles each: the others that wait look again after delays, in no order.
 ///
