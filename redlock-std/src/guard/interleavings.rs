@@ -36,7 +36,7 @@ fn validity_of(queues: &KeyQueues, is_adopted: bool) -> Arc<Validity> {
         turn,
         is_adopted: AtomicBool::new(is_adopted),
         rounds: Rounds::default(),
-        scope: Telemetry::new(LockClock::default()).hold(&key()),
+        scope: Telemetry::new(LockClock::default()).adoption(&key()).hold(),
         ending: Mutex::default(),
         lost: Notify::new(),
     })
