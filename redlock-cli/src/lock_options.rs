@@ -136,8 +136,8 @@ impl LockOptions {
     }
 }
 
-/// The default of `--node-timeout`. It is longer than that of the library, because every run makes new connections, and its
-/// first round waits for them.
+/// The default of `--node-timeout`. It is longer than that of the library, because every run makes new connections, and waits
+/// for them for two node timeouts at first.
 pub(crate) fn node_timeout(options: &Options) -> Duration {
     let share = options.ttl() / 20;
     let clamped = share.clamp(Duration::from_millis(20), Duration::from_secs(1));

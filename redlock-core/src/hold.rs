@@ -28,7 +28,8 @@ where
     /// its first lease.
     ///
     /// If an extension finds that the lease is lost, the work is dropped at once. If the lease is lost in any
-    /// other way, the work is not polled any more once the validity is over, and dropped. Dropping the work does not undo what it has done.
+    /// other way, the work is not polled any more once the validity is over, and dropped. Dropping the work does not undo
+    /// what it has done.
     ///
     /// The work sees the lease as it was granted: `valid_until` does not include the extensions.
     ///

@@ -641,7 +641,8 @@ impl Redlock {
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
     /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four node
     /// timeouts or a second, whichever is longer: a node that hangs, or that closes each connection, is waited for so long. A node that
-    /// was silent for eight node timeouts, and at least a second, is not waited for until it is connected again. Guards that still exist are not released by it. So the order of a shutdown is:
+    /// was silent for eight node timeouts, and at least a second, is not waited for until it is connected again. Guards
+    /// that still exist are not released by it. So the order of a shutdown is:
     ///
     /// 1. Take no new work.
     /// 2. Await the tasks that hold guards, or abort them and await their ends. This drops the guards.
@@ -689,8 +690,8 @@ impl Redlock {
     /// same handle may adopt the lease once more: the guard of the earlier adoption, if it still exists, no longer releases anything.
     /// The prefix of this handle is not put before the key.
     ///
-    /// The first call on a new handle waits for the connections to a quorum of the nodes, for two node timeouts at most. Dropping the future, or closing the handle meanwhile,
-    /// leaves the lease on the nodes. It may have been extended.
+    /// The first call on a new handle waits for the connections to a quorum of the nodes, for two node timeouts at most.
+    /// Dropping the future, or closing the handle meanwhile, leaves the lease on the nodes. It may have been extended.
     ///
     /// # Errors
     ///
@@ -719,6 +720,10 @@ impl Redlock {
         let scope = self.telemetry.adoption(key);
         let turn = self.key_queues.try_take(key, term(&self.options, now));
         let turn = turn.ok_or_else(|| AdoptError::HeldHere(KeyName::new(key)))?;
+        let mut core = self.client(self.options);
+        // Before the round is admitted: it would count as in flight meanwhile.
+        let connected = self.until_connected(&core).await;
+        connected.ok_or_else(|| AdoptError::Closed(KeyName::new(key)))?;
         let round_time = self.options.round_time();
         let until = now.saturating_add(self.options.validity());
         let round = self.rounds.admit_extension(until, round_time * 2).await;
@@ -726,9 +731,6 @@ impl Redlock {
             let nodes_answer = self.rounds.nodes_answer();
             return Err(adopt_error(ExtendError::NotAsked { nodes_answer }));
         };
-        let mut core = self.client(self.options);
-        let connected = self.until_connected(&core).await;
-        connected.ok_or_else(|| AdoptError::Closed(KeyName::new(key)))?;
         self.knowledge.tell(&mut core);
         let told = Told::by(&core);
         let adopted = core.adopt(Arc::clone(key), *token, *fence).await;

@@ -26,8 +26,8 @@ use crate::transport::{NodeErrorOf, Transport};
 /// A node in memory: keys that expire, and every way in which a node can fail.
 ///
 /// A reference to it is a [`Transport`]. Any number of clients may share it, each with its own reference. It has its own wall
-/// clock, so the clocks of nodes can differ in a test. It has room for 64 keys of at most 64 bytes, for the fence records of as many, and for 64 commands on
-/// their way.
+/// clock, so the clocks of nodes can differ in a test. It has room for 64 keys of at most 64 bytes, for the fence
+/// records of as many, and for 64 commands on their way.
 ///
 /// A node that hangs keeps the commands that it is sent, and executes them when it resumes, like a stopped server with open
 /// connections. It also executes commands whose futures were dropped meanwhile, except old extensions if there is no room for them.
