@@ -7,7 +7,6 @@ mod backoff;
 mod call;
 mod connect_limit;
 mod denied;
-mod driver;
 mod error;
 mod framing;
 mod host;
@@ -23,6 +22,7 @@ mod printable;
 mod probe;
 mod queue;
 mod replies;
+mod request;
 mod round_trip;
 mod socket;
 mod status;
@@ -30,6 +30,7 @@ mod stop;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod waiting;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

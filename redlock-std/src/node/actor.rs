@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, ServerError, Value};
+use redis::{ServerError, Value};
 use redlock_core::transport::{Answer, NodeInfo};
 use redlock_core::{Clock, Denial};
 use tokio::time::{Sleep, sleep};
@@ -17,14 +16,14 @@ use tokio::time::{Sleep, sleep};
 use super::address::Address;
 use super::answer;
 use super::backoff::{Backoff, FIRST_BACKOFF, LAST_BACKOFF, MIN_LIFE, jittered};
-use super::call::{Call, CallError, words};
+use super::call::{Call, CallError};
 use super::connect_limit::{ConnectLimit, ROUND_TRIPS};
-use super::driver::Driver;
 use super::error::{Failure, TransportError, in_words};
 use super::link::{Connected, Link, NotConnected, node_info};
 use super::mail::{Mail, Subscriber};
 use super::of_process::OfProcess;
 use super::queue::{Bundle, Queue, left_out_after};
+use super::request;
 use super::round_trip::RoundTrip;
 use crate::clock::SystemClock;
 
@@ -250,7 +249,7 @@ struct Batch {
     sent_at: Instant,
     /// From then on, the callers with the shortest timeout skip the node if it has not answered.
     left_out_at: Instant,
-    answers: Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>>,
+    answers: Vec<Value>,
 }
 
 /// Releases that the node could not execute. They are sent again after a delay.
@@ -303,8 +302,8 @@ impl<'a> Session<'a> {
     }
 
     async fn run(&mut self) -> End {
-        // When a task has used up its budget, tokio makes every channel look full. Then the first poll of a batch would
-        // not hand it to the connection, and the next batch would overtake it.
+        // When a task has used up its budget, tokio makes every socket look empty. Then a node whose replies have arrived would count
+        // as silent.
         let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
         self.rescue_releases();
         end
@@ -319,20 +318,19 @@ impl<'a> Session<'a> {
                 context.waker().wake_by_ref();
             }
             let mut received = 0;
-            // After the first turn the driver is pending, unless there are new commands for it.
+            // After the first turn nothing is left to write or to read, unless there are new commands.
             if has_sent || turn == 1 {
-                // The driver reads no more than there is credit for. So it always becomes pending, and the alarm is
-                // polled, whatever the node sends. The alarm is last, so that arrived data is read before a node counts
-                // as silent.
-                if Pin::new(&mut self.link.driver).poll(context).is_ready() {
-                    let violation = self.link.credit.violation();
-                    let kind = violation.unwrap_or(TransportError::Disconnected);
-                    return Poll::Ready(End::Broken(kind));
-                }
-                received = match self.receive() {
+                let sent = self.link.wire.poll_send(context);
+                // Also if the connection is broken: what has arrived before counts. Nothing is read beyond the replies, so this ends,
+                // and the alarm is polled, whatever the node sends. The alarm is last, so that arrived data is read before a node
+                // counts as silent.
+                received = match self.receive(context) {
                     Ok(received) => received,
                     Err(kind) => return Poll::Ready(End::Broken(kind)),
                 };
+                if let Poll::Ready(Err(kind)) = sent {
+                    return Poll::Ready(End::Broken(kind));
+                }
             }
             if received == 0 && !self.resume_postponed(context) {
                 break;
@@ -369,38 +367,40 @@ impl<'a> Session<'a> {
                 break;
             };
             has_sent = true;
-            let mut batch = Batch::new(bundle, self.link.connection.clone());
-            self.link.credit.grant(batch.replies());
-            // The first poll hands the batch to the connection. Its result is processed later, in order.
-            let answered = Driver::poll_answers(batch.answers.as_mut());
-            if let Poll::Ready(result) = answered {
-                batch.answers = Box::pin(std::future::ready(result));
-            }
+            let batch = Batch::new(bundle);
+            batch.append_to(self.link.wire.send(batch.replies()));
             self.in_flight.push_back(batch);
         }
         has_sent
     }
 
-    /// Passes the received answers to the callers. Returns how many batches were answered.
-    fn receive(&mut self) -> Result<usize, TransportError> {
+    /// Reads what has arrived, and passes the answers to the callers. Returns how many batches were answered.
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, TransportError> {
         let mut count = 0;
-        while let Some(batch) = self.in_flight.front_mut()
-            && let Poll::Ready(answers) = Driver::poll_answers(batch.answers.as_mut())
-        {
-            let answers = answers.map_err(|error| TransportError::Unreachable(in_words(&error)))?;
-            let (calls, asked_at) = (std::mem::take(&mut batch.calls), batch.asked_at);
+        while let Poll::Ready(answer) = self.link.wire.poll_reply(context) {
+            let answer = answer?;
+            let batch = self.in_flight.front_mut().ok_or(TransportError::Flooded)?;
+            batch.answers.push(answer);
+            if batch.answers.len() < batch.replies() {
+                continue;
+            }
+            let Some(batch) = self.in_flight.pop_front() else {
+                break;
+            };
             self.round_trip.note(batch.sent_at.elapsed());
-            self.in_flight.pop_front();
             self.has_answered = true;
-            self.pass_on(calls, asked_at, answers);
+            self.pass_on(batch.calls, batch.asked_at, batch.answers);
             count += 1;
             if std::mem::take(&mut self.is_left_out) {
                 self.queue.connected();
             }
         }
+        if self.in_flight.is_empty() && self.link.wire.has_unreturned() {
+            return Err(TransportError::Flooded);
+        }
         if count > 0 {
             let replies = self.in_flight.iter().map(Batch::replies).sum();
-            self.link.credit.settle(replies)?;
+            self.link.wire.settle(replies)?;
         }
         Ok(count)
     }
@@ -636,17 +636,26 @@ impl Batch {
             mut calls,
             asked_at,
         }: Bundle,
-        connection: MultiplexedConnection,
     ) -> Self {
         calls.iter_mut().for_each(Call::write);
         let sent_at = Instant::now();
         let shortest = calls.iter().map(Call::node_timeout).min();
         Self {
-            answers: answers(connection, &calls, asked_at.is_some()),
+            answers: Vec::with_capacity(calls.len() + usize::from(asked_at.is_some())),
             calls,
             asked_at,
             sent_at,
             left_out_at: sent_at + left_out_after(shortest.unwrap_or_default()),
+        }
+    }
+
+    /// Appends the commands. The question for the identity goes first.
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        if self.asked_at.is_some() {
+            request::write(NodeInfo::question(), bytes);
+        }
+        for call in &self.calls {
+            call.append_to(bytes);
         }
     }
 
@@ -698,27 +707,6 @@ fn rejected(error: ServerError) -> TransportError {
         Err(kind) => kind,
         Ok(_) => TransportError::Unexpected,
     }
-}
-
-/// Sends `calls` in one write: one command as it is, several as one pipeline. The identity request goes first.
-fn answers(
-    mut connection: MultiplexedConnection,
-    calls: &[Call],
-    asks: bool,
-) -> Pin<Box<dyn Future<Output = Result<Vec<Value>, RedisError>> + Send>> {
-    if let ([call], false) = (calls, asks) {
-        let cmd = call.cmd();
-        return Box::pin(async move { Ok(vec![connection.send_packed_command(&cmd).await?]) });
-    }
-    let mut pipeline = redis::Pipeline::with_capacity(calls.len() + usize::from(asks));
-    if asks {
-        pipeline.add_command(words(NodeInfo::question()));
-    }
-    for call in calls {
-        pipeline.add_command(call.cmd());
-    }
-    let count = pipeline.len();
-    Box::pin(async move { connection.send_packed_commands(&pipeline, 0, count).await })
 }
 
 #[cfg(test)]

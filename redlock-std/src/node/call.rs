@@ -1,19 +1,16 @@
 //! A command for one node, with the channel for its answer.
 
-use std::io::Write;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, RedisWrite, ToRedisArgs};
-use redlock_core::transport::{
-    Admission, Answer, Argument, Arguments, Command, OwnedCommand, Reply, ScriptCall, Verb,
-};
-use redlock_core::{Denial, FENCE_KEY_PREFIX};
+use redlock_core::Denial;
+use redlock_core::transport::{Admission, Answer, Command, OwnedCommand, Reply, ScriptCall, Verb};
 use tokio::sync::oneshot;
 
 use super::error::Failure;
+use super::request;
 use super::stop::Stop;
 
 /// A command, with the channel for its answer.
@@ -178,9 +175,9 @@ impl Call {
         self.node_timeout
     }
 
-    /// The command as it is sent.
-    pub(crate) fn cmd(&self) -> Cmd {
-        words(self.command().arguments(self.script_call))
+    /// Appends the command as it is sent.
+    pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
+        request::write(self.command().arguments(self.script_call), bytes);
     }
 
     /// Whether the call is sent, and whether the node is asked for its identity first.
@@ -318,36 +315,6 @@ impl Drop for Room {
     fn drop(&mut self) {
         let key_bytes = &self.releases.key_bytes;
         key_bytes.fetch_sub(self.key_bytes, Ordering::Relaxed);
-    }
-}
-
-/// Converts `arguments` to a command of the redis crate.
-pub(crate) fn words(mut arguments: Arguments<'_>) -> Cmd {
-    /// Enough for a key of usual length, so that the arguments take one allocation.
-    const BYTES: usize = 256;
-
-    let mut cmd = Cmd::with_capacity(Arguments::MAX, BYTES);
-    // By reference: a copy of all arguments shows in benchmarks.
-    for word in arguments.by_ref() {
-        match word {
-            Argument::Bytes(bytes) => cmd.write_arg(bytes),
-            Argument::Integer(number) => number.write_redis_args(&mut cmd),
-            Argument::FenceKey(key) => add_joined(&mut cmd, FENCE_KEY_PREFIX, key),
-            Argument::Line(word) => {
-                let (prefix, bytes) = word.pieces();
-                add_joined(&mut cmd, prefix, bytes);
-            }
-        }
-    }
-    cmd
-}
-
-/// Adds one word of two pieces, without an allocation for it.
-fn add_joined(cmd: &mut Cmd, prefix: &str, bytes: &[u8]) {
-    let mut word = cmd.writer_for_next_arg();
-    for piece in [prefix.as_bytes(), bytes] {
-        let written = word.write_all(piece);
-        debug_assert!(written.is_ok(), "it is written to memory");
     }
 }
 

@@ -4,22 +4,14 @@ use std::slice;
 
 /// Follows the values on a stream of RESP2 or RESP3, and refuses what the reply parser must not get.
 ///
-/// The parser of the `redis` crate recurses into nested values. It takes a push for an answer, and remembers each name that a
-/// push subscribes to for as long as the connection lives. So a client without subscriptions refuses both, and whatever the
-/// parser could read in another way. The state has a fixed size.
-#[derive(Debug, Default, Clone)]
+/// The parser of the `redis` crate has no limits, recurses into nested values, and does not tell where a value that is incomplete
+/// ends. So it gets whole replies only, and none that is nested too deep or that it could read in another way. Nobody here has asked
+/// for push messages, so they are refused. The state has a fixed size.
+#[derive(Debug, Default)]
 pub(crate) struct Framing {
     /// The number of values that are left in each open aggregate, the innermost first. 0 if there is none.
     open: [u64; MAX_DEPTH],
     part: Part,
-    incomplete: Size,
-}
-
-/// How much of a reply has arrived.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) bytes: usize,
-    pub(crate) values: usize,
 }
 
 /// The answer to HELLO is the deepest one: a map of modules, each with its arguments.
@@ -72,16 +64,9 @@ impl Framing {
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<usize, Refused> {
         let mut begun = 0;
         let mut part = self.part;
-        // What of the current reply arrived before, and what was left and begun where it begins or goes on.
-        let mut earlier = self.incomplete;
-        let (mut left_at_start, mut begun_at_start) = (bytes.len(), 0);
         while let [first, rest @ ..] = bytes {
             part = match part {
                 Part::Type => {
-                    if self.is_at_top() {
-                        earlier = Size::default();
-                        (left_at_start, begun_at_start) = (bytes.len(), begun);
-                    }
                     begun += 1;
                     bytes = rest;
                     self.begin(*first)?
@@ -139,25 +124,17 @@ impl Framing {
             };
         }
         self.part = part;
-        self.incomplete = if self.is_between_replies() {
-            Size::default()
-        } else {
-            Size {
-                bytes: earlier.bytes.saturating_add(left_at_start),
-                values: earlier.values.saturating_add(begun - begun_at_start),
-            }
-        };
         Ok(begun)
     }
 
-    /// Replaces what is not ASCII in the lines of `bytes`, which `read` gets next. The parser ends the connection if a line is not UTF-8,
-    /// and Redis quotes arguments, such as tokens, in the error about a command that it does not know.
-    pub(crate) fn make_ascii(&self, bytes: &mut [u8]) {
-        if bytes.is_ascii() {
+    /// Replaces what is not ASCII in the lines of this reply. The parser takes no line that is not UTF-8, and Redis quotes arguments,
+    /// such as tokens, in the error about a command that it does not know.
+    pub(crate) fn make_ascii(reply: &mut [u8]) {
+        if reply.is_ascii() {
             return;
         }
-        let mut framing = self.clone();
-        for byte in bytes {
+        let mut framing = Self::default();
+        for byte in reply {
             if !byte.is_ascii() && matches!(framing.part, Part::Line) {
                 *byte = b'?';
             }
@@ -165,11 +142,6 @@ impl Framing {
                 return;
             }
         }
-    }
-
-    /// What has arrived of a reply that has not ended.
-    pub(crate) const fn incomplete(&self) -> Size {
-        self.incomplete
     }
 
     /// Whether everything that was read belongs to replies that have ended.
@@ -327,18 +299,18 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_not_ascii_is_replaced_in_lines_and_nowhere_else_wherever_the_stream_is_cut() {
-        let stream = b"-ERR '\xff\xfe\x01'\r\n$3\r\n\xff\r\n\r\n+\xc3\xa9\r\n*1\r\n-\x80\r\n";
-        let expected = b"-ERR '??\x01'\r\n$3\r\n\xff\r\n\r\n+??\r\n*1\r\n-?\r\n";
-        for cut in 0..=stream.len() {
-            let mut bytes = *stream;
-            let (head, tail) = bytes.split_at_mut(cut);
-            let mut framing = Framing::default();
-            for piece in [head, tail] {
-                framing.make_ascii(piece);
-                framing.read(piece).unwrap();
-            }
-            assert_eq!(bytes, *expected, "at {cut}");
+    fn what_is_not_ascii_is_replaced_in_lines_and_nowhere_else() {
+        for (reply, expected) in [
+            (&b"-ERR '\xff\xfe\x01'\r\n"[..], &b"-ERR '??\x01'\r\n"[..]),
+            (b"$3\r\n\xff\r\n\r\n", b"$3\r\n\xff\r\n\r\n"),
+            (
+                b"*3\r\n-\x80\r\n$1\r\n\x80\r\n+\xc3\xa9\r\n",
+                b"*3\r\n-?\r\n$1\r\n\x80\r\n+??\r\n",
+            ),
+        ] {
+            let mut bytes = reply.to_vec();
+            Framing::make_ascii(&mut bytes);
+            assert_eq!(bytes, expected);
         }
     }
 
@@ -360,45 +332,6 @@ mod tests {
             let outcome = read_pieces(bytes.chunks(1));
             let whole = (outcome.begun, outcome.ends, outcome.refused);
             assert_eq!(whole, (values, vec![bytes.len()], None), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn what_has_arrived_of_a_reply_is_known_wherever_the_stream_is_cut() {
-        for (bytes, values) in ACCEPTED {
-            let text = String::from_utf8_lossy(bytes);
-            for cut in 0..=bytes.len() {
-                let (head, tail) = bytes.split_at(cut);
-                for before in ["", "+OK\r\n", "*2\r\n:1\r\n*0\r\n"] {
-                    let mut framing = Framing::default();
-                    let begun = framing.read(head).unwrap();
-                    // Once for a reply that begins in a read, and once for one that goes on.
-                    let mut behind_another = Framing::default();
-                    behind_another
-                        .read(&[before.as_bytes(), head].concat())
-                        .unwrap();
-                    let of_reply = Size {
-                        bytes: head.len(),
-                        values: begun,
-                    };
-                    let expected = if cut == bytes.len() {
-                        Size::default()
-                    } else {
-                        of_reply
-                    };
-                    assert_eq!(framing.incomplete(), expected, "{text:?} at {cut}");
-                    assert_eq!(behind_another.incomplete(), expected, "{text:?} at {cut}");
-
-                    let begun = begun + framing.read(tail).unwrap();
-                    assert_eq!(begun, values);
-                    assert_eq!(framing.incomplete(), Size::default(), "{text:?} at {cut}");
-                }
-            }
-            let mut framing = Framing::default();
-            for (index, byte) in bytes.iter().enumerate().take(bytes.len() - 1) {
-                framing.read(&[*byte]).unwrap();
-                assert_eq!(framing.incomplete().bytes, index + 1, "{text:?}");
-            }
         }
     }
 

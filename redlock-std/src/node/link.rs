@@ -1,34 +1,29 @@
 //! One connection to a node.
 
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, ServerError, Value};
+use redis::{Cmd, ServerError, Value};
 use redlock_core::transport::{NodeInfo, Script};
 use tokio::time::timeout;
 
 use super::address::Address;
 use super::answer;
-use super::call::words;
-use super::driver::Driver;
 use super::error::{DATABASE, TransportError, names_database, without_scripts};
-use super::framing::Framing;
 use super::login::{LastWords, Login, command, text};
-use super::metered::{Credit, Metered, Unit};
+use super::metered::Credit;
 use super::replies::Replies;
+use super::request;
 use super::socket::{Socket, Stream};
+use super::wire::Wire;
 
-/// A connection, and the future that moves its bytes.
-///
-/// The owner polls that future itself. This saves waking another task for every command and every reply, and the owner
-/// notices at once that the node has closed the connection, also when no command is in flight.
+/// A connection that is logged in.
 pub(crate) struct Link {
-    pub(crate) connection: MultiplexedConnection,
-    pub(crate) driver: Driver,
-    /// The number of bytes that may still arrive. The sender of a command grants it.
-    pub(crate) credit: Arc<Credit>,
+    pub(crate) wire: Wire,
+    /// How many replies are still to arrive of calls of [`ask`](Self::ask), also of those that were dropped.
+    owed: usize,
 }
 
 /// A link whose node was asked for its identity.
@@ -106,19 +101,21 @@ impl Link {
         credit: Arc<Credit>,
     ) -> Result<Connected, TransportError> {
         let mut link = Self::log_in(stream, address, credit).await?;
-        let mut setup = redis::pipe();
+        let mut setup = Vec::new();
+        let mut count = 1;
         let of_lines = Script::QUEUED.into_iter().chain(Script::FENCED_QUEUED);
         for script in Script::PLAIN
             .into_iter()
             .chain(Script::FENCED)
             .chain(of_lines)
         {
-            setup.cmd("SCRIPT").arg("LOAD").arg(script.text());
+            command(&["SCRIPT", "LOAD", script.text()]).write_packed_command(&mut setup);
+            count += 1;
         }
-        setup.add_command(words(NodeInfo::question()));
+        request::write(NodeInfo::question(), &mut setup);
         let asked_at = Instant::now();
         // Errors of SCRIPT LOAD are ignored: if a script is missing, it is sent as text.
-        let replies = link.ask(&setup).await;
+        let replies = link.ask(&setup, count).await;
         let reply = replies
             .map_err(|kind| LastWords::default().explain(kind))?
             .pop();
@@ -134,59 +131,63 @@ impl Link {
         address: &Address,
         credit: Arc<Credit>,
     ) -> Result<Self, TransportError> {
-        let values = Unit::Values(Framing::default());
-        let stream = Metered::new(stream, Arc::clone(&credit), values);
-        let replies = Replies::of_login(Arc::clone(&credit));
+        let replies = Replies::of_commands(Arc::clone(&credit));
         let mut login = Login::new(stream, replies, Arc::clone(&credit));
+        // RESP2, whatever the URL says: with RESP3, any client of the server could send a push message into this connection
+        // (CLIENT TRACKING with REDIRECT), which ends it.
         let select = match address.database() {
             0 => None,
             database => Some(command(&["SELECT", &database.to_string()])),
         };
-        login.log_in(address, select.as_slice()).await?;
+        let words = select.as_ref().map(Cmd::get_packed_command);
+        login
+            .log_in(address, words.as_deref().unwrap_or_default())
+            .await?;
         if select.is_some()
             && let Value::ServerError(error) = login.reply().await?
         {
             return Err(not_selected(&error));
         }
-        let stream = login.finish()?;
-        // RESP2, whatever the URL says: with RESP3, any client of the server could send a push message into this connection
-        // (CLIENT TRACKING with REDIRECT), which ends it. The redis crate has nothing left to send.
-        let logged_in = RedisConnectionInfo::default()
-            .set_protocol(ProtocolVersion::RESP2)
-            .set_skip_set_lib_name();
-        // Rounds have timeouts of their own, so a slow command is not an error.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let opened = MultiplexedConnection::new_with_config(&logged_in, stream, config);
-        let (connection, driver) = opened.await.map_err(|error| credit.why(&error))?;
+        let (stream, replies) = login.finish()?;
         Ok(Self {
-            connection,
-            driver: Driver::new(driver),
-            credit,
+            wire: Wire::new(stream, replies, credit),
+            owed: 0,
         })
     }
 
-    /// Sends `commands`, and returns a reply for each, which may be an error.
+    /// Sends `commands`, of which there are `count`, and returns a reply for each, which may be an error. Dropping the future does not
+    /// cancel them: the next call skips their replies.
     pub(crate) async fn ask(
         &mut self,
-        commands: &redis::Pipeline,
+        commands: &[u8],
+        count: usize,
     ) -> Result<Vec<Value>, TransportError> {
-        let mut connection = self.connection.clone();
-        self.credit.grant(commands.len());
-        let mut answers = pin!(connection.send_packed_commands(commands, 0, commands.len()));
-        let answers = tokio::select! {
-            biased;
-            answers = &mut answers => answers,
-            () = &mut self.driver => {
-                // The ended driver still holds the pending replies: dropping it ends `answers`. The next poll of the new
-                // driver reports the end.
-                self.driver = Driver::new(std::future::ready(()));
-                answers.await
+        let mut skipped = self.owed;
+        self.owed += count;
+        self.wire.send(count).extend_from_slice(commands);
+        let mut answers = Vec::with_capacity(count);
+        poll_fn(|context| {
+            // At the same time: a node that has much to say reads no more until it is heard.
+            let sent = self.wire.poll_send(context);
+            while self.owed > 0 {
+                let Poll::Ready(answer) = self.wire.poll_reply(context) else {
+                    ready!(sent)?;
+                    return Poll::Pending;
+                };
+                let answer = answer?;
+                self.owed -= 1;
+                match skipped {
+                    0 => answers.push(answer),
+                    _ => skipped -= 1,
+                }
             }
-        };
-        let answers = answers.map_err(|error| self.credit.why(&error))?;
-        self.credit.settle(0)?;
+            Poll::Ready(Ok::<_, TransportError>(()))
+        })
+        .await?;
+        if self.wire.has_unreturned() {
+            return Err(TransportError::Flooded);
+        }
+        self.wire.settle(0)?;
         Ok(answers)
     }
 }
@@ -225,7 +226,7 @@ pub(crate) async fn secure(
     })?;
     // Credit that the handshake has not used must not be used for replies: the parser takes much more memory per byte than
     // TLS does.
-    credit.settle(0)?;
+    credit.settle(0, 0)?;
     Ok(stream)
 }
 

@@ -40,13 +40,13 @@ impl<S: Stream> Login<S> {
         }
     }
 
-    /// Logs in. Sends `more` in the same write; [`reply`](Self::reply) returns its replies afterwards.
+    /// Logs in. Sends `more` commands in the same write; [`reply`](Self::reply) returns its replies afterwards.
     ///
     /// CLIENT LIST shows the name of the library if the server supports it.
     pub(crate) async fn log_in(
         &mut self,
         address: &Address,
-        more: &[Cmd],
+        more: &[u8],
     ) -> Result<(), TransportError> {
         const NAMES: [(&str, &str); 2] = [
             ("LIB-NAME", env!("CARGO_PKG_NAME")),
@@ -61,9 +61,7 @@ impl<S: Stream> Login<S> {
         for (name, value) in NAMES {
             command(&["CLIENT", "SETINFO", name, value]).write_packed_command(&mut commands);
         }
-        for cmd in more {
-            cmd.write_packed_command(&mut commands);
-        }
+        commands.extend_from_slice(more);
         self.send(&commands).await?;
         if auth.is_some() {
             match self.reply().await? {
@@ -91,13 +89,12 @@ impl<S: Stream> Login<S> {
     }
 
     /// The stream, for more commands. Fails if more has arrived than the replies.
-    pub(crate) fn finish(self) -> Result<S, TransportError> {
-        if self.replies.is_empty() {
-            self.credit.settle(0)?;
-            Ok(self.stream)
-        } else {
-            Err(TransportError::Flooded)
+    pub(crate) fn finish(self) -> Result<(S, Replies), TransportError> {
+        if self.replies.unreturned() > 0 {
+            return Err(TransportError::Flooded);
         }
+        self.credit.settle(0, 0)?;
+        Ok((self.stream, self.replies))
     }
 
     /// The stream, and what has arrived behind the replies.
@@ -202,8 +199,7 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
 mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
-    use super::super::framing::Framing;
-    use super::super::metered::{Metered, Unit};
+    use super::super::metered::Metered;
     use super::*;
 
     const WITH_PASSWORD: &str = "redis://locker:hunter2@host";
@@ -214,10 +210,8 @@ mod tests {
     /// What a login comes to on this stream, as of the connection of the locks.
     async fn log_in(stream: DuplexStream, url: &str) -> Result<(), TransportError> {
         let credit = Credit::new();
-        let stream = Metered::new(stream, Arc::clone(&credit), Unit::Bytes);
-        let values = Unit::Values(Framing::default());
-        let stream = Metered::new(stream, Arc::clone(&credit), values);
-        let replies = Replies::of_login(Arc::clone(&credit));
+        let stream = Metered::new(stream, Arc::clone(&credit));
+        let replies = Replies::of_commands(Arc::clone(&credit));
         let mut login = Login::new(stream, replies, credit);
         login.log_in(&Address::parse(url).unwrap(), &[]).await?;
         login.finish().map(drop)

@@ -10,6 +10,7 @@ use redlock_core::Failure;
 
 use super::error::NodeError;
 use super::link::Link;
+use super::replies::Size;
 
 /// A connection to one node, for tools that send commands of their own.
 ///
@@ -21,8 +22,11 @@ pub struct Probe {
     link: Link,
 }
 
-/// The most bytes of the replies to one call: several times the size of INFO.
-const ANSWER_BYTES: usize = 256 * 1024;
+/// The replies to one call: several times the size of INFO.
+const ANSWERS: Size = Size {
+    bytes: 256 * 1024,
+    values: 4_000,
+};
 
 impl Probe {
     /// Connects and logs in. Dropping the future closes the connection.
@@ -39,7 +43,7 @@ impl Probe {
     }
 
     /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be
-    /// 256 KiB long and hold 4,000 values, in up to four levels of arrays, sets or maps. The commands must not
+    /// 256 KiB long. Each can hold 4,000 values, in up to four levels of arrays, sets or maps. The commands must not
     /// subscribe to anything, because a push message ends the connection.
     ///
     /// Dropping the future does not cancel the commands; their replies are discarded.
@@ -48,8 +52,9 @@ impl Probe {
     ///
     /// If the connection breaks, or broke earlier.
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
-        self.link.credit.grant_bytes(ANSWER_BYTES);
-        let answers = self.link.ask(commands).await;
+        self.link.wire.grant(ANSWERS);
+        let (words, count) = (commands.get_packed_pipeline(), commands.len());
+        let answers = self.link.ask(&words, count).await;
         answers.map_err(|error| NodeError::new(Arc::clone(&self.name), Failure::Transport(error)))
     }
 }

@@ -1,14 +1,13 @@
-//! Reading the replies of a login, and the messages of a subscribed connection, with a limit for each.
+//! Reading the replies and messages that arrive on a connection, with a limit for each.
 
 use std::future::poll_fn;
-use std::io;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use redis::{Value, parse_redis_value};
+use redis::{RedisResult, Value, parse_redis_value};
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, sleep_until};
 
@@ -21,12 +20,14 @@ use crate::sync::Mutex;
 
 /// The replies and messages that arrive on a stream, one after the other.
 ///
-/// A message may come from any client of the node. So each reply is limited, in its bytes and in its values, and what is longer
-/// is skipped: it must not end the connection. No more than the last read is kept beside it.
+/// Each is limited, in its bytes and in its values: short values take up to some seventy times their bytes once they are parsed.
+/// A message may come from any client of the node, and must not end the connection. So what is longer is skipped. No more than the
+/// last read is kept beside it.
 pub(crate) struct Replies {
     credit: Arc<Credit>,
     /// `None` if nothing but the credit that there is bounds what is read.
     budget: Option<Arc<Budget>>,
+    most: Size,
     framing: Framing,
     buffer: Vec<u8>,
     /// How much of the buffer belongs to replies that were returned.
@@ -47,11 +48,19 @@ pub(crate) enum Reply {
     TooLong,
 }
 
-/// For a message with the longest key, its channel and its kind.
-const MAX_REPLY: usize = MAX_KEY + 1024;
+/// How long a reply may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) bytes: usize,
+    pub(crate) values: usize,
+}
 
-/// A message has four values, and the identity of a node five.
-const MAX_VALUES: usize = 8;
+const MOST: Size = Size {
+    // For a message with the longest key, its channel and its kind.
+    bytes: MAX_KEY + 1024,
+    // A message has four values, and the identity of a node five.
+    values: 8,
+};
 
 /// How much is read at once. After that, other tasks have their turn, so that a flood of messages does not keep them waiting.
 const READ: usize = 4 * 1024;
@@ -106,15 +115,16 @@ impl Replies {
     pub(crate) fn new(credit: Arc<Credit>, budget: Arc<Budget>) -> Self {
         Self {
             budget: Some(budget),
-            ..Self::of_login(credit)
+            ..Self::of_commands(credit)
         }
     }
 
-    /// Of a connection that the redis crate gets after the login.
-    pub(crate) fn of_login(credit: Arc<Credit>) -> Self {
+    /// Of a connection that gets replies to its commands, and nothing else.
+    pub(crate) fn of_commands(credit: Arc<Credit>) -> Self {
         Self {
             credit,
             budget: None,
+            most: MOST,
             framing: Framing::default(),
             buffer: Vec::new(),
             returned: 0,
@@ -147,17 +157,35 @@ impl Replies {
         stream: &mut (impl Stream + ?Sized),
     ) -> Result<Value, TransportError> {
         loop {
-            match self.take()? {
-                Some(Reply::Value(reply)) => return Ok(reply),
-                None if !self.is_too_long => self.read_more(stream).await?,
-                Some(Reply::TooLong) | None => return Err(TransportError::Flooded),
+            match self.arrived()? {
+                Some(reply) => return Ok(reply),
+                None => self.read_more(stream).await?,
             }
         }
     }
 
-    /// Whether nothing has arrived but the replies that were returned.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.buffer.len() == self.returned
+    /// Lets replies be so long.
+    #[cfg(feature = "probe")]
+    pub(crate) const fn set_most(&mut self, most: Size) {
+        self.most = most;
+    }
+
+    /// Returns the next reply if all of it has arrived.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`answer`](Self::answer).
+    pub(crate) fn arrived(&mut self) -> Result<Option<Value>, TransportError> {
+        match self.take()? {
+            Some(Reply::Value(reply)) => Ok(Some(reply)),
+            None if !self.is_too_long => Ok(None),
+            Some(Reply::TooLong) | None => Err(TransportError::Flooded),
+        }
+    }
+
+    /// How many bytes have arrived beside the replies that were returned.
+    pub(crate) const fn unreturned(&self) -> usize {
+        self.buffer.len() - self.returned
     }
 
     async fn read_more(
@@ -166,11 +194,11 @@ impl Replies {
     ) -> Result<(), TransportError> {
         if let Some(budget) = &self.budget {
             budget.wait().await;
-            self.credit.settle(CREDIT)?;
+            self.credit.settle(CREDIT, 0)?;
         }
         // On the wire: TLS may take many bytes for one.
         let left = self.credit.left();
-        self.read(stream).await?;
+        poll_fn(|context| self.poll_read(stream, context)).await?;
         let read = left.saturating_sub(self.credit.left());
         if let Some(budget) = &self.budget {
             budget.spend(read);
@@ -190,7 +218,7 @@ impl Replies {
             let begun = self.framing.read(line).map_err(TransportError::Protocol)?;
             self.values += begun;
             self.seen += line.len();
-            if self.values > MAX_VALUES || self.seen - self.returned > MAX_REPLY {
+            if self.values > self.most.values || self.seen - self.returned > self.most.bytes {
                 self.is_too_long = true;
             }
             if self.is_too_long {
@@ -208,30 +236,45 @@ impl Replies {
         if mem::take(&mut self.is_too_long) {
             return Ok(Some(Reply::TooLong));
         }
-        let reply = self.buffer.get(self.returned..end).unwrap_or_default();
-        let reply = parse_redis_value(reply).map_err(|error| self.credit.why(&error))?;
+        let reply = self.buffer.get_mut(self.returned..end).unwrap_or_default();
         self.returned = end;
+        let reply = value(reply).map_err(|error| self.credit.why(&error))?;
         Ok(Some(Reply::Value(reply)))
     }
 
-    /// Reads what has arrived, at most [`READ`] bytes. Returns their number.
-    async fn read(&mut self, stream: &mut (impl Stream + ?Sized)) -> Result<(), TransportError> {
+    /// Reads what has arrived, at most [`READ`] bytes.
+    pub(crate) fn poll_read(
+        &mut self,
+        stream: &mut (impl Stream + ?Sized),
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), TransportError>> {
+        let mut chunk = [MaybeUninit::uninit(); READ];
+        let mut chunk = ReadBuf::uninit(&mut chunk);
+        let read = ready!(Pin::new(stream).poll_read(context, &mut chunk));
+        read.map_err(|error| self.credit.why(&error.into()))?;
+        if chunk.filled().is_empty() {
+            return Poll::Ready(Err(TransportError::Disconnected));
+        }
         self.buffer.drain(..self.returned);
         self.seen -= self.returned;
         self.returned = 0;
-        let mut chunk = [0; READ];
-        let mut chunk = ReadBuf::new(&mut chunk);
-        let read = poll_fn(|context| {
-            ready!(Pin::new(&mut *stream).poll_read(context, &mut chunk))?;
-            io::Result::Ok(()).into()
-        });
-        read.await.map_err(|error| self.credit.why(&error.into()))?;
-        if chunk.filled().is_empty() {
-            return Err(TransportError::Disconnected);
-        }
         self.buffer.extend_from_slice(chunk.filled());
-        Ok(())
+        Poll::Ready(Ok(()))
     }
+}
+
+/// Parses a whole reply.
+fn value(reply: &mut [u8]) -> RedisResult<Value> {
+    // Nearly all answers to plain locks. The parser would take a multiple of the time.
+    match &*reply {
+        b"+OK\r\n" => return Ok(Value::Okay),
+        b"$-1\r\n" => return Ok(Value::Nil),
+        b":0\r\n" => return Ok(Value::Int(0)),
+        b":1\r\n" => return Ok(Value::Int(1)),
+        _ => {}
+    }
+    Framing::make_ascii(reply);
+    parse_redis_value(reply)
 }
 
 #[cfg(test)]
@@ -239,7 +282,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, DuplexStream};
     use tokio::time::timeout_at;
 
-    use super::super::metered::{Metered, Unit};
+    use super::super::metered::Metered;
     use super::*;
 
     type Wire = Metered<DuplexStream>;
@@ -248,7 +291,7 @@ mod tests {
     fn connection(budget: Arc<Budget>, room: usize) -> (Replies, Wire, DuplexStream) {
         let credit = Credit::new();
         let (stream, sender) = tokio::io::duplex(room);
-        let stream = Metered::new(stream, Arc::clone(&credit), Unit::Bytes);
+        let stream = Metered::new(stream, Arc::clone(&credit));
         (Replies::new(credit, budget), stream, sender)
     }
 
@@ -266,7 +309,7 @@ mod tests {
                 Ok(Reply::TooLong) => {}
                 Err(error) => break error,
             }
-            assert!(replies.buffer.len() <= MAX_REPLY + READ);
+            assert!(replies.buffer.len() <= MOST.bytes + READ);
         };
         drop(stream);
         sending.await.unwrap();
@@ -300,10 +343,10 @@ mod tests {
         let (replies, _end) = read_all(&message(&[b'\n'; MAX_KEY + 1])).await;
         assert_eq!(replies.len(), 1);
         for long in [
-            message(&[b'x'; MAX_REPLY]),
-            message(&[b'\n'; MAX_REPLY]),
-            message(&[b'x'; 10 * MAX_REPLY]),
-            [b"+", &b"x".repeat(2 * MAX_REPLY)[..], b"\r\n"].concat(),
+            message(&[b'x'; MOST.bytes]),
+            message(&[b'\n'; MOST.bytes]),
+            message(&[b'x'; 10 * MOST.bytes]),
+            [b"+", &b"x".repeat(2 * MOST.bytes)[..], b"\r\n"].concat(),
             [&b"*9\r\n"[..], &b"_\r\n".repeat(9)].concat(),
             [&b"*2\r\n*9000\r\n"[..], &b"_\r\n".repeat(9_000), b":1\r\n"].concat(),
         ] {

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::address::{Address, Place};
 use super::error::{TransportError, in_words};
-use super::metered::{Credit, Metered, Unit};
+use super::metered::{Credit, Metered};
 
 /// A stream of bytes to a node.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -32,18 +32,18 @@ impl Socket {
             Place::Tcp(host) => host
                 .dial()
                 .await
-                .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes))),
+                .map(|stream| Self::Tcp(Metered::new(stream, credit))),
             #[cfg(feature = "tls-rustls")]
             Place::Tls { host, .. } => {
                 credit.grant_handshake();
                 host.dial()
                     .await
-                    .map(|stream| Self::Tcp(Metered::new(stream, credit, Unit::Bytes)))
+                    .map(|stream| Self::Tcp(Metered::new(stream, credit)))
             }
             #[cfg(unix)]
             Place::Unix(path) => tokio::net::UnixStream::connect(path)
                 .await
-                .map(|stream| Self::Unix(Metered::new(stream, credit, Unit::Bytes))),
+                .map(|stream| Self::Unix(Metered::new(stream, credit))),
         };
         socket.map_err(|error| {
             TransportError::Unreachable(match (address.place(), error.kind()) {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use redlock_core::transport::{NodeInfo, RunId};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::super::address::Address;
-use super::super::call::words;
 use super::super::error::TransportError;
 use super::super::link::{no_connection_within, node_info, not_answered_within, secure};
 use super::super::login::{Login, command, text};
 use super::super::metered::Credit;
 use super::super::replies::{Budget, Replies, Reply};
+use super::super::request;
 use super::super::socket::{Socket, Stream};
 
 /// A connection on which the calls for one mailbox arrive.
@@ -131,10 +131,13 @@ impl Subscription {
 }
 
 /// The question who the node is, and then what a call takes.
-fn commands(channel: &str) -> Vec<Cmd> {
-    let identity = words(NodeInfo::question());
-    let calls = calls(channel).into_iter().map(|call| command(&call));
-    std::iter::once(identity).chain(calls).collect()
+fn commands(channel: &str) -> Vec<u8> {
+    let mut commands = Vec::new();
+    request::write(NodeInfo::question(), &mut commands);
+    for call in calls(channel) {
+        command(&call).write_packed_command(&mut commands);
+    }
+    commands
 }
 
 /// The scripts do the first two to call a client. So a missing permission is noticed.
