@@ -8,7 +8,7 @@ use redlock_core::{Options, Token, Transport};
 
 #[cfg(feature = "mock")]
 use crate::memory::MemoryClient;
-use crate::node::{NodeError, NodeStatus, RedisNode, Stop, TransportError};
+use crate::node::{NodeError, NodeStatus, RedisNode, Stop, TransportError, Wanted};
 
 /// A node of a handle, as one operation uses it.
 #[derive(Debug, Clone)]
@@ -171,11 +171,11 @@ impl Member {
         }
     }
 
-    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
+    pub(crate) fn want(&mut self, wanted: Arc<Wanted>, ticket: Option<u64>) {
         match self {
-            Self::Redis(node) => node.want(key, ticket),
+            Self::Redis(node) => node.want(wanted, ticket),
             #[cfg(feature = "mock")]
-            Self::Memory(node) => node.want(key, ticket),
+            Self::Memory(node) => node.want(wanted, ticket),
         }
     }
 

@@ -7,14 +7,14 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redlock_core::mock::{MockError, MockNode};
-use redlock_core::transport::{Call, Command, Mailbox, OwnedCommand, Reply, RunId, Verb};
+use redlock_core::transport::{Call, Command, Mailbox, Reply, RunId, Verb};
 use redlock_core::{Clock, Failure, Instant, Token, Transport};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use crate::lines::Teller;
 use crate::lock_clock::LockClock;
-use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportError};
+use crate::node::{Line, Mail, NodeError, NodeStatus, Presence, Stop, TransportError, Wanted};
 
 /// A node in memory, for [`Redlock::in_memory`](crate::Redlock::in_memory): a test uses it to see what its code does when nodes hang,
 /// die and come back.
@@ -265,7 +265,7 @@ impl MemoryClient {
     pub(crate) fn release_unattended(&self, release: &Command<'_>) {
         let may_be_left = self.may_have(release.token);
         let release = self.line.at_node(release, &self.mail);
-        let release = OwnedCommand::with_key(&release, self.line.shared_key(release.key));
+        let release = self.line.order(&release);
         let (node, mail) = (Arc::clone(&self.node.node), Arc::clone(&self.mail));
         let link = Arc::clone(&self.link);
         let mut learn = Box::pin(async move {
@@ -287,9 +287,9 @@ impl MemoryClient {
         }
     }
 
-    /// Begins to want the lock `key`. The ticket is for the first attempt in its line, until the core knows it.
-    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
-        self.line.want(key, ticket);
+    /// Begins to want a lock. The ticket is for the first attempt in its line, until the core knows it.
+    pub(crate) fn want(&mut self, wanted: Arc<Wanted>, ticket: Option<u64>) {
+        self.line.want(wanted, ticket);
     }
 
     /// Ends the wait for a lock.

@@ -17,6 +17,7 @@ mod mail;
 mod metered;
 mod observer;
 mod of_process;
+mod order;
 mod printable;
 #[cfg(feature = "probe")]
 mod probe;
@@ -35,9 +36,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_core::transport::{
-    Call as LineCall, Command, Mailbox, OwnedCommand, Reply, RunId, Verb,
-};
+use redlock_core::transport::{Call as LineCall, Command, Mailbox, Reply, RunId, Verb};
 use redlock_core::{Clock, Denial, Entropy, Options, Token, Transport};
 use tokio::runtime::Handle;
 
@@ -62,6 +61,7 @@ pub(crate) use observer::Presence;
 #[cfg(feature = "metrics")]
 pub(crate) use observer::{NODE_FAILURES, NODE_UP};
 use of_process::is_fork_of;
+pub(crate) use order::Wanted;
 pub use printable::printable;
 #[cfg(feature = "init")]
 pub(crate) use printable::without_arguments;
@@ -331,9 +331,9 @@ impl RedisNode {
         self.line.is_kept(&self.owner.mail)
     }
 
-    /// Begins to want the lock `key`. The ticket is for the first attempt in its line, until the core knows it.
-    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
-        self.line.want(key, ticket);
+    /// Begins to want a lock. The ticket is for the first attempt in its line, until the core knows it.
+    pub(crate) fn want(&mut self, wanted: Arc<Wanted>, ticket: Option<u64>) {
+        self.line.want(wanted, ticket);
     }
 
     /// Ends the wait for a lock: calls are ignored from now on.
@@ -394,10 +394,13 @@ impl RedisNode {
 
     fn call(&self, command: &Command<'_>) -> Call {
         let acquire = self.acquired_by(command).and_then(|last| last.number);
-        let owned = OwnedCommand::with_key(command, self.line.shared_key(command.key));
-        Call::new(owned, self.node_timeout, self.key_lasts(command))
-            .behind(acquire)
-            .until(self.stop.clone())
+        Call::new(
+            self.line.order(command),
+            self.node_timeout,
+            self.key_lasts(command),
+        )
+        .behind(acquire)
+        .until(self.stop.clone())
     }
 
     /// How long the key of `command` lives at most if it is not extended.

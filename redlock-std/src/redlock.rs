@@ -27,7 +27,9 @@ use crate::lock_clock::LockClock;
 use crate::member::Member;
 #[cfg(feature = "mock")]
 use crate::memory::MemoryNode;
-use crate::node::{Address, MAX_KEY, NodeError, NodeStatus, RedisNode, jittered, random_mailbox};
+use crate::node::{
+    Address, MAX_KEY, NodeError, NodeStatus, RedisNode, Wanted, jittered, random_mailbox,
+};
 use crate::rounds::{Round, Rounds};
 use crate::telemetry::{AcquireScope, HoldScope, Telemetry};
 
@@ -771,8 +773,9 @@ impl Redlock {
         let left = give_up_at.saturating_duration_since(self.now());
         let mut core = self.client(self.options.wait(left));
         let ticket = self.knowledge.ticket(since);
+        let wanted = Wanted::new(Arc::clone(&key));
         for node in core.nodes_mut() {
-            node.want(Arc::clone(&key), ticket);
+            node.want(Arc::clone(&wanted), ticket);
         }
         let keeps_line = core.nodes().all(Member::keeps_line);
         let longest = self.options.round_time().saturating_mul(PASSED_ON_TIMEOUTS);

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redlock_core::Denial;
-use redlock_core::transport::{Admission, Answer, Command, OwnedCommand, Reply, ScriptCall, Verb};
+use redlock_core::transport::{Admission, Answer, Command, Reply, ScriptCall, Verb};
 use tokio::sync::oneshot;
 
 use super::error::Failure;
-use super::request;
+use super::order::Order;
 use super::stop::Stop;
 
 /// A command, with the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
-    command: OwnedCommand<Arc<[u8]>>,
+    order: Order,
     script_call: ScriptCall,
     /// How long its caller waits for the node.
     node_timeout: Duration,
@@ -103,13 +103,9 @@ impl CallError {
 
 impl Call {
     /// A call of a caller that waits for `node_timeout`. If it is a release, the key lives for `ttl` at most after its acquire.
-    pub(crate) fn new(
-        command: impl Into<OwnedCommand<Arc<[u8]>>>,
-        node_timeout: Duration,
-        ttl: Duration,
-    ) -> Self {
-        let owned = command.into();
-        let command = owned.command();
+    pub(crate) fn new(order: impl Into<Order>, node_timeout: Duration, ttl: Duration) -> Self {
+        let order = order.into();
+        let command = order.command();
         let lasts = match command.verb {
             Verb::Release => ttl.saturating_add(OVERDUE),
             _ => node_timeout,
@@ -129,7 +125,7 @@ impl Call {
             reply: None,
             stop: None,
             room: None,
-            command: owned,
+            order,
         }
     }
 
@@ -168,7 +164,7 @@ impl Call {
     }
 
     pub(super) fn command(&self) -> Command<'_> {
-        self.command.command()
+        self.order.command()
     }
 
     pub(crate) const fn node_timeout(&self) -> Duration {
@@ -177,7 +173,7 @@ impl Call {
 
     /// Appends the command as it is sent.
     pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
-        request::write(self.command().arguments(self.script_call), bytes);
+        self.order.append_to(self.script_call, bytes);
     }
 
     /// Whether the call is sent, and whether the node is asked for its identity first.
@@ -247,7 +243,7 @@ impl Call {
         let left_ms = rest_ms.saturating_sub(passed_ms).max(1);
         let shorter = Command::keep(command.key, command.token, left_ms);
         let shorter = (&shorter.with_proposal(command.proposal)).into();
-        self.command = shorter;
+        self.order = shorter;
         // Only whole milliseconds are taken off: the key lives no shorter than it must.
         self.rest_since = Some(since + Duration::from_millis(passed_ms.into()));
     }
@@ -280,7 +276,7 @@ impl Call {
             return false;
         }
         let without = (&command.with_place(None)).into();
-        self.command = without;
+        self.order = without;
         self.script_call = ScriptCall::Hash;
         true
     }

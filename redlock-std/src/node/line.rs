@@ -7,6 +7,7 @@ use redlock_core::Token;
 use redlock_core::transport::{Call, Command, Mailbox, Place, RunId};
 
 use super::mail::{Mail, Waiter};
+use super::order::{Order, Wanted};
 
 /// How one handle stands in the line of the lock for which it waits, or has waited last. A clone stands in no line.
 #[derive(Debug, Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Line {
     /// The ticket of an acquire whose place has none yet.
     ticket: Option<u64>,
     /// The lock that the handle wants now.
-    wanted: Option<Arc<[u8]>>,
+    wanted: Option<Arc<Wanted>>,
 }
 
 #[derive(Debug)]
@@ -138,7 +139,7 @@ impl Line {
 
     /// Whether the node keeps the line of the lock that the handle wants.
     pub(super) fn is_kept(&self, mail: &Mail) -> bool {
-        mail.keeps_line(self.wanted.as_deref())
+        mail.keeps_line(self.wanted.as_deref().map(|wanted| &**wanted.key()))
     }
 
     /// Waits for a call.
@@ -153,18 +154,23 @@ impl Line {
         }
     }
 
-    /// Begins to want the lock `key`, with this ticket.
-    pub(crate) fn want(&mut self, key: Arc<[u8]>, ticket: Option<u64>) {
-        self.wanted = Some(key);
+    /// Begins to want a lock, with this ticket.
+    pub(crate) fn want(&mut self, wanted: Arc<Wanted>, ticket: Option<u64>) {
+        self.wanted = Some(wanted);
         self.ticket = ticket;
     }
 
-    /// Returns `key`, without a copy if the handle wants it.
-    pub(crate) fn shared_key(&self, key: &[u8]) -> Arc<[u8]> {
-        match &self.wanted {
-            Some(wanted) if **wanted == *key => Arc::clone(wanted),
-            _ => key.into(),
+    /// Returns `command` as it is queued.
+    pub(crate) fn order(&self, command: &Command<'_>) -> Order {
+        match self.wanted_with(command.key) {
+            Some(wanted) => wanted.order(command),
+            None => command.into(),
         }
+    }
+
+    fn wanted_with(&self, key: &[u8]) -> Option<&Wanted> {
+        let wanted = self.wanted.as_deref();
+        wanted.filter(|wanted| **wanted.key() == *key)
     }
 
     /// Ends the wait: calls are ignored from now on.
@@ -310,7 +316,7 @@ mod tests {
             ticket(line.stand(&acquire(Place::NOW), &mail, || None)),
             Some(Place::NOW)
         );
-        line.want(KEY.into(), Some(42));
+        line.want(Wanted::new(KEY.into()), Some(42));
         for (of_the_core, sent) in [(Place::NOW, 42), (5, 5)] {
             let command = line.stand(&acquire(of_the_core), &mail, || None);
             assert_eq!(ticket(command), Some(sent));
@@ -334,7 +340,7 @@ mod tests {
         let mail = node();
         let mut line = Line::default();
         mail.refused(b"crane", "WRONGTYPE".into());
-        line.want(KEY.into(), None);
+        line.want(Wanted::new(KEY.into()), None);
         assert!(line.mailbox(&mail, None).is_some());
         assert!(line.stand(&acquire(5), &mail, || None).place.is_some());
         // Also if it refuses this one later, the client leaves its place there.
