@@ -265,3 +265,57 @@ pub(crate) fn node_info(reply: Option<Value>) -> Result<Option<NodeInfo>, Transp
     let node_info = NodeInfo::read(answer).ok_or(TransportError::Unexpected)?;
     Ok(Some(node_info))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    fn link() -> (Link, DuplexStream) {
+        let credit = Credit::new();
+        let (stream, node) = duplex(1_000);
+        let replies = Replies::of_commands(Arc::clone(&credit));
+        let wire = Wire::new(Box::new(stream), replies, credit);
+        (Link { wire, owed: 0 }, node)
+    }
+
+    async fn read(node: &mut DuplexStream, expected: &[u8]) {
+        let mut arrived = vec![0; expected.len()];
+        node.read_exact(&mut arrived).await.unwrap();
+        assert_eq!(arrived, expected);
+    }
+
+    #[tokio::test]
+    async fn a_question_that_was_dropped_takes_no_reply_of_the_next() {
+        let (mut link, mut node) = link();
+        {
+            let dropped = pin!(link.ask(b"two questions", 2));
+            let asked = dropped.poll(&mut Context::from_waker(Waker::noop()));
+            assert!(asked.is_pending());
+        }
+        read(&mut node, b"two questions").await;
+        node.write_all(b":1\r\n").await.unwrap();
+        {
+            let dropped = pin!(link.ask(b"a third", 1));
+            let asked = dropped.poll(&mut Context::from_waker(Waker::noop()));
+            assert!(asked.is_pending());
+        }
+        node.write_all(b":2\r\n:3\r\n:4\r\n:5\r\n").await.unwrap();
+        let answers = link.ask(b"two more", 2).await;
+        assert_eq!(answers, Ok(vec![Value::Int(4), Value::Int(5)]));
+        read(&mut node, b"a thirdtwo more").await;
+    }
+
+    #[tokio::test]
+    async fn more_replies_than_questions_end_the_connection() {
+        let (mut link, mut node) = link();
+        node.write_all(b":1\r\n:2\r\n:").await.unwrap();
+        let answers = link.ask(b"two questions", 2).await;
+        assert_eq!(answers, Err(TransportError::Flooded));
+    }
+}

@@ -14,17 +14,24 @@ pub(crate) struct Order(Arc<Parts>);
 
 struct Parts {
     command: OwnedCommand<Arc<[u8]>>,
-    /// The command with the hash of its script.
+    /// The command with the hash of its script. Empty if its key is long: there may be a million orders, and they contain the key
+    /// up to three times.
     bytes: Vec<u8>,
 }
+
+/// The longest key of an order that is written once.
+const LONG_KEY: usize = 128;
 
 impl Order {
     fn new(command: OwnedCommand<Arc<[u8]>>) -> Self {
         /// Enough for a key of usual length, so that the bytes take one allocation.
         const BYTES: usize = 256;
 
-        let mut bytes = Vec::with_capacity(BYTES);
-        request::write(command.command().arguments(ScriptCall::Hash), &mut bytes);
+        let mut bytes = Vec::new();
+        if command.command().key.len() <= LONG_KEY {
+            bytes.reserve(BYTES);
+            request::write(command.command().arguments(ScriptCall::Hash), &mut bytes);
+        }
         Self(Arc::new(Parts { command, bytes }))
     }
 
@@ -35,7 +42,7 @@ impl Order {
     /// Appends the bytes of the command.
     pub(crate) fn append_to(&self, call: ScriptCall, bytes: &mut Vec<u8>) {
         match call {
-            ScriptCall::Hash => bytes.extend_from_slice(&self.0.bytes),
+            ScriptCall::Hash if !self.0.bytes.is_empty() => bytes.extend_from_slice(&self.0.bytes),
             call => request::write(self.command().arguments(call), bytes),
         }
     }
@@ -120,6 +127,19 @@ mod tests {
             for call in [ScriptCall::Hash, ScriptCall::Text] {
                 assert_eq!(sent(&one, call), sent(&Order::from(command), call));
             }
+        }
+    }
+
+    #[test]
+    fn a_long_key_is_kept_once() {
+        for (length, is_kept) in [(LONG_KEY, true), (LONG_KEY + 1, false)] {
+            let key = vec![b'k'; length];
+            let command = Command::release(&key, TOKEN);
+            let order = Order::from(&command);
+            assert_eq!(!order.0.bytes.is_empty(), is_kept);
+            let mut expected = Vec::new();
+            request::write(command.arguments(ScriptCall::Hash), &mut expected);
+            assert_eq!(sent(&order, ScriptCall::Hash), expected);
         }
     }
 

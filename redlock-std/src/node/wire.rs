@@ -118,3 +118,107 @@ impl Wire {
         self.replies.unreturned() > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::metered::Metered;
+    use super::*;
+
+    /// A connection that takes so many bytes at once, and its other end.
+    fn wire(room: usize) -> (Wire, DuplexStream) {
+        let credit = Credit::new();
+        let (stream, node) = duplex(room);
+        let stream = Metered::new(stream, Arc::clone(&credit));
+        let replies = Replies::of_commands(Arc::clone(&credit));
+        (Wire::new(Box::new(stream), replies, credit), node)
+    }
+
+    async fn reply(wire: &mut Wire) -> Result<Value, TransportError> {
+        poll_fn(|context| wire.poll_reply(context)).await
+    }
+
+    #[tokio::test]
+    async fn all_is_written_in_order_however_little_the_node_takes_at_once() {
+        let (mut wire, mut node) = wire(7);
+        let commands: Vec<Vec<u8>> = (1..50).map(|n| vec![n; 10 * usize::from(n)]).collect();
+        let sent = commands.concat();
+        let mut arrived = vec![0; sent.len()];
+        let reading = node.read_exact(&mut arrived);
+        let writing = async {
+            for command in &commands {
+                wire.send(1).extend_from_slice(command);
+                // Some are appended while others are half written.
+                let once = poll_fn(|context| Poll::Ready(wire.poll_send(context).is_ready()));
+                once.await;
+                tokio::task::yield_now().await;
+            }
+            poll_fn(|context| wire.poll_send(context)).await
+        };
+        let (written, read) = tokio::join!(writing, reading);
+        assert_eq!(written, Ok(()));
+        read.unwrap();
+        assert_eq!(arrived, sent);
+    }
+
+    #[tokio::test]
+    async fn the_room_of_a_long_command_is_given_back() {
+        let (mut wire, _node) = wire(2_000_000);
+        wire.send(1).extend_from_slice(&[b'x'; 1_000_000]);
+        assert!(wire.unsent.capacity() > KEPT);
+        poll_fn(|context| wire.poll_send(context)).await.unwrap();
+        assert!(wire.unsent.capacity() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_before_a_connection_breaks_is_returned() {
+        let (mut wire, mut node) = wire(1_000);
+        node.write_all(b"+OK\r\n:1\r\n*4\r\n:1\r\n").await.unwrap();
+        drop(node);
+        wire.send(3).extend_from_slice(b"a command");
+        let sent = poll_fn(|context| wire.poll_send(context)).await;
+        assert_eq!(sent, Err(TransportError::Disconnected));
+        assert_eq!(reply(&mut wire).await, Ok(Value::Okay));
+        assert_eq!(reply(&mut wire).await, Ok(Value::Int(1)));
+        assert_eq!(reply(&mut wire).await, Err(TransportError::Disconnected));
+    }
+
+    #[tokio::test]
+    async fn replies_are_whole_wherever_reads_are_cut() {
+        let (mut wire, mut node) = wire(1_000);
+        let context = &mut Context::from_waker(Waker::noop());
+        let sent = b"$-1\r\n*4\r\n:1\r\n:-2\r\n:3\r\n:4\r\n-ERR no\r\n:0\r\n";
+        let mut replies = Vec::new();
+        for (index, byte) in sent.iter().enumerate() {
+            node.write_all(&[*byte]).await.unwrap();
+            match wire.poll_reply(context) {
+                Poll::Ready(reply) => replies.push((index + 1, reply.unwrap())),
+                Poll::Pending => assert!(wire.has_unreturned()),
+            }
+        }
+        let ends: Vec<_> = replies.iter().map(|(end, _)| *end).collect();
+        assert_eq!(ends, [5, 26, 35, 39]);
+        assert!(!wire.has_unreturned());
+        let values: Vec<_> = replies.into_iter().map(|(_, value)| value).collect();
+        let four = [1, -2, 3, 4].map(Value::Int).to_vec();
+        assert_eq!(values[0], Value::Nil);
+        assert_eq!(values[1], Value::Array(four));
+        assert!(matches!(&values[2], Value::ServerError(_)));
+        assert_eq!(values[3], Value::Int(0));
+    }
+
+    #[tokio::test]
+    async fn a_reply_with_more_values_than_any_answer_has_ends_the_connection() {
+        let (mut wire, mut node) = wire(1_000);
+        node.write_all(b"*7\r\n").await.unwrap();
+        node.write_all(&b":1\r\n".repeat(7)).await.unwrap();
+        assert!(reply(&mut wire).await.is_ok());
+        node.write_all(b"*8\r\n").await.unwrap();
+        node.write_all(&b":1\r\n".repeat(8)).await.unwrap();
+        assert_eq!(reply(&mut wire).await, Err(TransportError::Flooded));
+    }
+}

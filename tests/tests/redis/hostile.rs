@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redlock_core::transport::{Argument, Command, NodeInfo, VoteConditions};
+use redlock_core::transport::{Argument, Command, NodeInfo, Reply, VoteConditions};
 use redlock_core::{Token, Transport};
 use redlock_std::{Failure, RedisNode, Redlock, TransportError};
 use redlock_tests::{Impostor, Mischief, Server, Servers, eventually};
@@ -86,6 +86,23 @@ async fn a_node_that_sends_slowly_while_nothing_is_asked_is_cut_off_and_the_erro
             }
             assert!(start.elapsed() < LIMIT, "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_nothing_has_asked_for_is_no_answer_to_the_next_command_and_ends_the_connection()
+ {
+    // A refusal, and a grant.
+    let impostor = Impostor::answering("SET", b"$-1\r\n+OK\r\n");
+    let mut node = RedisNode::connect(&impostor.url(), LIMIT).unwrap();
+    let token = Token::from_bytes([1; Token::LEN]);
+    let start = Instant::now();
+    loop {
+        match node.execute(&acquire(&token)).await {
+            Ok(reply) => assert_eq!(reply, Reply::Held(None)),
+            Err(error) if *error.failure() == Failure::Transport(TransportError::Flooded) => break,
+            Err(error) => assert!(start.elapsed() < LIMIT, "{error}"),
         }
     }
 }
