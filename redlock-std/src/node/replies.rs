@@ -212,6 +212,11 @@ impl Replies {
     /// Removes and returns the first reply of the buffer if all of it has arrived.
     fn take(&mut self) -> Result<Option<Reply>, TransportError> {
         let new = self.buffer.get(self.seen..).unwrap_or_default();
+        if let Some((reply, length)) = short(new).filter(|_| self.framing.is_between_replies()) {
+            self.seen += length;
+            self.returned = self.seen;
+            return Ok(Some(Reply::Value(reply)));
+        }
         let mut end = None;
         // A reply ends with a line.
         for line in new.split_inclusive(|byte| *byte == b'\n') {
@@ -263,16 +268,21 @@ impl Replies {
     }
 }
 
+/// The first reply of these bytes, and its length, if it is one of nearly all answers to plain locks. Any other reply takes a multiple
+/// of the time.
+fn short(bytes: &[u8]) -> Option<(Value, usize)> {
+    const SHORT: [(&[u8], Value); 4] = [
+        (b"+OK\r\n", Value::Okay),
+        (b":1\r\n", Value::Int(1)),
+        (b":0\r\n", Value::Int(0)),
+        (b"$-1\r\n", Value::Nil),
+    ];
+    let found = SHORT.iter().find(|(short, _)| bytes.starts_with(short));
+    found.map(|(short, value)| (value.clone(), short.len()))
+}
+
 /// Parses a whole reply.
 fn value(reply: &mut [u8]) -> RedisResult<Value> {
-    // Nearly all answers to plain locks. The parser would take a multiple of the time.
-    match &*reply {
-        b"+OK\r\n" => return Ok(Value::Okay),
-        b"$-1\r\n" => return Ok(Value::Nil),
-        b":0\r\n" => return Ok(Value::Int(0)),
-        b":1\r\n" => return Ok(Value::Int(1)),
-        _ => {}
-    }
     Framing::make_ascii(reply);
     parse_redis_value(reply)
 }
