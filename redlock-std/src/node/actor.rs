@@ -25,6 +25,7 @@ use super::of_process::OfProcess;
 use super::queue::{Bundle, Queue, left_out_after};
 use super::request;
 use super::round_trip::RoundTrip;
+use super::wire::Wire;
 use crate::clock::SystemClock;
 
 /// Sends the queued commands of one node, and owns its connection.
@@ -249,6 +250,9 @@ struct Batch {
     sent_at: Instant,
     /// From then on, the callers with the shortest timeout skip the node if it has not answered.
     left_out_at: Instant,
+    /// Where its bytes begin and end, counted over the life of the connection.
+    begin: u64,
+    end: u64,
     answers: Vec<Value>,
 }
 
@@ -305,7 +309,10 @@ impl<'a> Session<'a> {
         // When a task has used up its budget, tokio makes every socket look empty. Then a node whose replies have arrived would count
         // as silent.
         let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
-        self.rescue_releases();
+        self.rescue_releases(match &end {
+            End::Broken(kind) if kind.is_violation() => kind,
+            End::Broken(_) | End::Closed => &TransportError::Disconnected,
+        });
         end
     }
 
@@ -317,6 +324,7 @@ impl<'a> Session<'a> {
                 // go in one write. If their next command had to wake it, tokio would poll it at once, for this command alone.
                 context.waker().wake_by_ref();
             }
+            let was_full = self.link.wire.is_full();
             let mut received = 0;
             // After the first turn nothing is left to write or to read, unless there are new commands.
             if has_sent || turn == 1 {
@@ -332,7 +340,8 @@ impl<'a> Session<'a> {
                     return Poll::Ready(End::Broken(kind));
                 }
             }
-            if received == 0 && !self.resume_postponed(context) {
+            let has_room = was_full && !self.link.wire.is_full();
+            if received == 0 && !has_room && !self.resume_postponed(context) {
                 break;
             }
             if turn == MAX_TURNS {
@@ -362,13 +371,12 @@ impl<'a> Session<'a> {
         // release waits for another connection.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         let mut has_sent = false;
-        while self.in_flight.len() < most && !self.leaves(context) {
+        while self.in_flight.len() < most && !self.link.wire.is_full() && !self.leaves(context) {
             let Some(bundle) = self.queue.take(MAX_BATCH, context.waker()) else {
                 break;
             };
             has_sent = true;
-            let batch = Batch::new(bundle);
-            batch.append_to(self.link.wire.send(batch.replies()));
+            let batch = Batch::sent(bundle, &mut self.link.wire);
             self.in_flight.push_back(batch);
         }
         has_sent
@@ -381,6 +389,10 @@ impl<'a> Session<'a> {
             let answer = answer?;
             let batch = self.in_flight.front_mut().ok_or(TransportError::Flooded)?;
             batch.answers.push(answer);
+            // A node that answers what it cannot have read would be sent more and more of what it does not read.
+            if self.link.wire.written_to() < batch.must_be_written_to() {
+                return Err(TransportError::Flooded);
+            }
             if batch.answers.len() < batch.replies() {
                 continue;
             }
@@ -601,12 +613,10 @@ impl<'a> Session<'a> {
 
     /// Requeues releases for the next connection: a release may be sent twice, but must not be lost. For other commands in
     /// flight, the result is unknown.
-    fn rescue_releases(&mut self) {
+    fn rescue_releases(&mut self, kind: &TransportError) {
         let mut releases = std::mem::take(&mut self.postponed.calls);
         for mut call in self.in_flight.drain(..).flat_map(|batch| batch.calls) {
-            call.answer(Err(CallError::sent(Failure::Transport(
-                TransportError::Disconnected,
-            ))));
+            call.answer(Err(CallError::sent(Failure::Transport(kind.clone()))));
             if call.is_release() {
                 releases.push_back(call);
             }
@@ -631,17 +641,29 @@ impl Drop for Session<'_> {
 }
 
 impl Batch {
-    fn new(
+    fn sent(
         Bundle {
             mut calls,
             asked_at,
         }: Bundle,
+        wire: &mut Wire,
     ) -> Self {
         calls.iter_mut().for_each(Call::write);
         let sent_at = Instant::now();
         let shortest = calls.iter().map(Call::node_timeout).min();
+        let begin = wire.end();
+        let replies = calls.len() + usize::from(asked_at.is_some());
+        let bytes = wire.send(replies);
+        if asked_at.is_some() {
+            request::write(NodeInfo::question(), bytes);
+        }
+        for call in &calls {
+            call.append_to(bytes);
+        }
         Self {
-            answers: Vec::with_capacity(calls.len() + usize::from(asked_at.is_some())),
+            begin,
+            end: wire.end(),
+            answers: Vec::with_capacity(replies),
             calls,
             asked_at,
             sent_at,
@@ -649,13 +671,11 @@ impl Batch {
         }
     }
 
-    /// Appends the commands. The question for the identity goes first.
-    fn append_to(&self, bytes: &mut Vec<u8>) {
-        if self.asked_at.is_some() {
-            request::write(NodeInfo::question(), bytes);
-        }
-        for call in &self.calls {
-            call.append_to(bytes);
+    /// Up to where its bytes were written before the node could send the replies that have arrived.
+    fn must_be_written_to(&self) -> u64 {
+        match self.answers.len() < self.replies() {
+            true => self.begin + 1,
+            false => self.end,
         }
     }
 
@@ -715,9 +735,117 @@ mod tests {
 
     use redlock_core::Token;
     use redlock_core::transport::Command;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::metered::Credit;
+    use super::super::replies::Replies;
     use super::*;
     use crate::node::{RedisNode, random_mailbox};
+
+    /// A session with a node that takes so many bytes at once, and releases of long keys that wait for it. Returns the node's end too.
+    fn session(actor: &Actor, room: usize) -> (Session<'_>, tokio::io::DuplexStream) {
+        let credit = Credit::new();
+        let (stream, node) = tokio::io::duplex(room);
+        let replies = Replies::of_commands(Arc::clone(&credit));
+        let wire = Wire::new(Box::new(stream), replies, credit);
+        actor.queue.connected();
+        (Session::new(actor, Link::over(wire)), node)
+    }
+
+    fn prepared() -> (RedisNode, Actor) {
+        let address = Address::parse("redis://127.0.0.1:1").unwrap();
+        let lines = crate::lines::Teller::alone();
+        RedisNode::prepare(address, Duration::from_secs(1), random_mailbox(), lines)
+    }
+
+    /// Queues so many releases. Returns how long they are together, about.
+    fn queue_releases(node: &RedisNode, count: usize, key: &[u8]) -> usize {
+        let token = Token::from_bytes([1; Token::LEN]);
+        for _ in 0..count {
+            node.release_unattended(&Command::release(key, &token));
+        }
+        count * key.len()
+    }
+
+    async fn poll(session: &mut Session<'_>) -> Poll<End> {
+        let once = poll_fn(|context| Poll::Ready(session.poll(context)));
+        tokio::task::unconstrained(once).await
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_read_is_sent_little() {
+        const KEY: [u8; 1_000] = [b'k'; 1_000];
+
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 1_000_000);
+        queue_releases(&node, 1, b"dock-7");
+        assert!(poll(&mut session).await.is_pending());
+        remote.write_all(b":1\r\n").await.unwrap();
+        // From now on nothing is read, and the buffers of the network take a megabyte.
+        let queued = queue_releases(&node, 3_000, &KEY);
+        for _ in 0..100 {
+            assert!(poll(&mut session).await.is_pending());
+        }
+        let unsent = session.link.wire.end() - session.link.wire.written_to();
+        assert!(session.link.wire.is_full());
+        assert!(unsent < 400_000, "{unsent} of {queued}");
+
+        // It reads again: all is sent, a part at a time.
+        let mut arrived = 0;
+        let mut chunk = vec![0; 1_000_000];
+        while arrived < queued {
+            arrived += remote.read(&mut chunk).await.unwrap();
+            remote
+                .write_all(&b":1\r\n".repeat(answered(&mut session)))
+                .await
+                .unwrap();
+            assert!(poll(&mut session).await.is_pending());
+        }
+    }
+
+    #[tokio::test]
+    async fn all_for_which_there_is_room_is_sent_at_once() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 10_000_000);
+        queue_releases(&node, 1, b"dock-7");
+        assert!(poll(&mut session).await.is_pending());
+        remote.write_all(b":1\r\n").await.unwrap();
+        queue_releases(&node, 1_000, &[b'k'; 1_000]);
+        // Nothing else would wake the session: nothing is left to write, and no reply comes.
+        assert!(poll(&mut session).await.is_pending());
+        let sent: usize = session.in_flight.iter().map(Batch::replies).sum();
+        assert_eq!(sent, 1_000);
+        assert_eq!(session.link.wire.written_to(), session.link.wire.end());
+    }
+
+    /// How many replies the node owes for what was written to it.
+    fn answered(session: &mut Session<'_>) -> usize {
+        let written = session.link.wire.written_to();
+        let whole = session
+            .in_flight
+            .iter()
+            .filter(|batch| batch.end <= written);
+        whole.map(Batch::replies).sum()
+    }
+
+    #[tokio::test]
+    async fn a_node_that_answers_what_it_cannot_have_read_is_cut_off() {
+        for (count, is_written) in [(1, true), (128, false)] {
+            let (node, actor) = prepared();
+            let (mut session, mut remote) = session(&actor, 1_000);
+            queue_releases(&node, count, b"dock-7");
+            assert!(poll(&mut session).await.is_pending());
+            remote.write_all(&b":1\r\n".repeat(count)).await.unwrap();
+            let end = poll(&mut session).await;
+            match is_written {
+                true => assert!(end.is_pending()),
+                false => assert!(matches!(
+                    end,
+                    Poll::Ready(End::Broken(TransportError::Flooded))
+                )),
+            }
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_actor_of_a_hung_node_ends_30_seconds_after_the_last_handle() {

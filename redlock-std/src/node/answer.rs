@@ -19,9 +19,10 @@ pub(crate) fn read(value: Value) -> Result<Answer, TransportError> {
         },
         Value::ServerError(error) => {
             let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
-            Err(TransportError::Rejected(
-                printable(without_arguments(message.trim_end())).into(),
-            ))
+            Err(TransportError::Rejected(match message.trim() {
+                "" => "an error without a text".into(),
+                message => printable(without_arguments(message)).into(),
+            }))
         }
         _ => Err(TransportError::Unexpected),
     }

@@ -51,9 +51,9 @@ enum Content {
 }
 
 /// What is refused, in words that follow "the node sent".
-type Refused = &'static str;
+pub(crate) type Refused = &'static str;
 
-const NOT_RESP: Refused = "what is not RESP";
+pub(crate) const NOT_RESP: Refused = "what is not RESP";
 
 impl Framing {
     /// Reads the next bytes of the stream. Returns the number of values that begin in them.

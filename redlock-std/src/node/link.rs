@@ -24,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
     /// How many replies are still to arrive of calls of [`ask`](Self::ask), also of those that were dropped.
     owed: usize,
+    /// Why such a call has failed: then replies can no longer be told apart.
+    failed: Option<TransportError>,
 }
 
 /// A link whose node was asked for its identity.
@@ -149,15 +151,37 @@ impl Link {
             return Err(not_selected(&error));
         }
         let (stream, replies) = login.finish()?;
-        Ok(Self {
-            wire: Wire::new(stream, replies, credit),
+        Ok(Self::over(Wire::new(stream, replies, credit)))
+    }
+
+    pub(crate) const fn over(wire: Wire) -> Self {
+        Self {
+            wire,
             owed: 0,
-        })
+            failed: None,
+        }
     }
 
     /// Sends `commands`, of which there are `count`, and returns a reply for each, which may be an error. Dropping the future does not
     /// cancel them: the next call skips their replies.
+    ///
+    /// # Errors
+    ///
+    /// If the connection breaks, or other data arrives. After an error, each call fails with it.
     pub(crate) async fn ask(
+        &mut self,
+        commands: &[u8],
+        count: usize,
+    ) -> Result<Vec<Value>, TransportError> {
+        if let Some(kind) = &self.failed {
+            return Err(kind.clone());
+        }
+        let answers = self.answers(commands, count).await;
+        self.failed = answers.as_ref().err().cloned();
+        answers
+    }
+
+    async fn answers(
         &mut self,
         commands: &[u8],
         count: usize,
@@ -281,7 +305,7 @@ mod tests {
         let (stream, node) = duplex(1_000);
         let replies = Replies::of_commands(Arc::clone(&credit));
         let wire = Wire::new(Box::new(stream), replies, credit);
-        (Link { wire, owed: 0 }, node)
+        (Link::over(wire), node)
     }
 
     async fn read(node: &mut DuplexStream, expected: &[u8]) {
@@ -315,7 +339,10 @@ mod tests {
     async fn more_replies_than_questions_end_the_connection() {
         let (mut link, mut node) = link();
         node.write_all(b":1\r\n:2\r\n:").await.unwrap();
-        let answers = link.ask(b"two questions", 2).await;
-        assert_eq!(answers, Err(TransportError::Flooded));
+        for _ in 0..3 {
+            let answers = link.ask(b"two questions", 2).await;
+            assert_eq!(answers, Err(TransportError::Flooded));
+            node.write_all(b":1\r\n:2\r\n").await.unwrap();
+        }
     }
 }

@@ -46,14 +46,18 @@ impl Probe {
     /// 256 KiB long. Each can hold 4,000 values, in up to four levels of arrays, sets or maps. The commands must not
     /// subscribe to anything, because a push message ends the connection.
     ///
+    /// If the pipeline is atomic, the first reply is that to MULTI, and the last one that to EXEC, which has the results.
+    ///
     /// Dropping the future does not cancel the commands; their replies are discarded.
     ///
     /// # Errors
     ///
-    /// If the connection breaks, or broke earlier.
+    /// If the connection breaks, or broke earlier, or if other data arrived, now or earlier.
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
         self.link.wire.grant(ANSWERS);
-        let (words, count) = (commands.get_packed_pipeline(), commands.len());
+        // MULTI and EXEC.
+        let more = if commands.is_transaction() { 2 } else { 0 };
+        let (words, count) = (commands.get_packed_pipeline(), commands.len() + more);
         let answers = self.link.ask(&words, count).await;
         answers.map_err(|error| NodeError::new(Arc::clone(&self.name), Failure::Transport(error)))
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::MAX_KEY;
 use super::error::TransportError;
-use super::framing::Framing;
+use super::framing::{Framing, NOT_RESP};
 use super::metered::Credit;
 use super::socket::Stream;
 use crate::sync::Mutex;
@@ -243,7 +243,7 @@ impl Replies {
         }
         let reply = self.buffer.get_mut(self.returned..end).unwrap_or_default();
         self.returned = end;
-        let reply = value(reply).map_err(|error| self.credit.why(&error))?;
+        let reply = value(reply).map_err(|_error| TransportError::Protocol(NOT_RESP))?;
         Ok(Some(Reply::Value(reply)))
     }
 

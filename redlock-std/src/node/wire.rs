@@ -26,13 +26,16 @@ pub(crate) struct Wire {
     unsent: Vec<u8>,
     /// How much of them is written.
     written: usize,
+    /// How many bytes were written before them.
+    before: u64,
     /// Whether TLS may keep something that was written.
     is_unflushed: bool,
     replies: Replies,
 }
 
-/// The room for commands that is kept: far more than they take, but for a script or the longest keys.
-const KEPT: usize = 64 * 1024;
+/// If so many bytes wait to be written, the node reads slowly, and is sent no more. Also the room that is kept: far more than commands
+/// take, but for a script or the longest keys.
+const MANY: usize = 64 * 1024;
 
 impl Wire {
     pub(crate) const fn new(
@@ -45,6 +48,7 @@ impl Wire {
             credit,
             unsent: Vec::new(),
             written: 0,
+            before: 0,
             is_unflushed: false,
             replies,
         }
@@ -54,6 +58,21 @@ impl Wire {
     pub(crate) fn send(&mut self, replies: usize) -> &mut Vec<u8> {
         self.credit.grant(replies);
         &mut self.unsent
+    }
+
+    /// Whether the node is sent no more for now.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.unsent.len() - self.written >= MANY
+    }
+
+    /// Where the next command begins, in bytes since the login.
+    pub(crate) const fn end(&self) -> u64 {
+        self.before + self.unsent.len() as u64
+    }
+
+    /// Up to where commands are written.
+    pub(crate) const fn written_to(&self) -> u64 {
+        self.before + self.written as u64
     }
 
     /// Lets so many bytes arrive, and replies be so long.
@@ -83,21 +102,32 @@ impl Wire {
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest @ [_, ..]) = self.unsent.get(self.written..) {
-            let count = ready!(Pin::new(&mut self.stream).poll_write(context, rest))?;
+            let Poll::Ready(count) = Pin::new(&mut self.stream).poll_write(context, rest)? else {
+                // Not each time: the rest is moved.
+                if self.written >= self.unsent.len() / 2 {
+                    self.forget_written();
+                }
+                return Poll::Pending;
+            };
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written += count;
             self.is_unflushed = true;
         }
-        self.unsent.clear();
-        self.unsent.shrink_to(KEPT);
-        self.written = 0;
+        self.forget_written();
         if self.is_unflushed {
             ready!(Pin::new(&mut self.stream).poll_flush(context))?;
             self.is_unflushed = false;
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn forget_written(&mut self) {
+        self.before = self.written_to();
+        self.unsent.drain(..self.written);
+        self.unsent.shrink_to(MANY);
+        self.written = 0;
     }
 
     /// Returns the next reply. It is not waited for if there is none: what has arrived beyond the replies is an error then.
@@ -163,15 +193,34 @@ mod tests {
         assert_eq!(written, Ok(()));
         read.unwrap();
         assert_eq!(arrived, sent);
+        let length = sent.len() as u64;
+        assert_eq!((wire.written_to(), wire.end()), (length, length));
     }
 
     #[tokio::test]
     async fn the_room_of_a_long_command_is_given_back() {
         let (mut wire, _node) = wire(2_000_000);
         wire.send(1).extend_from_slice(&[b'x'; 1_000_000]);
-        assert!(wire.unsent.capacity() > KEPT);
+        assert!(wire.unsent.capacity() > MANY);
         poll_fn(|context| wire.poll_send(context)).await.unwrap();
-        assert!(wire.unsent.capacity() <= KEPT);
+        assert!(wire.unsent.capacity() <= MANY);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_forgotten_also_if_something_is_always_left() {
+        const PIECE: usize = 10_000;
+
+        let (mut wire, mut node) = wire(PIECE);
+        wire.send(1).extend_from_slice(&[0; MANY]);
+        for _ in 0..1_000 {
+            let once = poll_fn(|context| Poll::Ready(wire.poll_send(context)));
+            assert!(tokio::task::unconstrained(once).await.is_pending());
+            node.read_exact(&mut [0; PIECE]).await.unwrap();
+            wire.send(1).extend_from_slice(&[0; PIECE]);
+        }
+        assert!(wire.is_full());
+        assert!(wire.unsent.len() <= 3 * MANY, "{}", wire.unsent.len());
+        assert_eq!(wire.written_to() / PIECE as u64, 1_000);
     }
 
     #[tokio::test]
