@@ -121,6 +121,9 @@ impl Link {
         let reply = replies
             .map_err(|kind| LastWords::default().explain(kind))?
             .pop();
+        if link.wire.has_unreturned() {
+            return Err(TransportError::Flooded);
+        }
         Ok(Connected {
             node_info: node_info(reply)?,
             round_trip: asked_at.elapsed(),
@@ -167,7 +170,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If the connection breaks, or other data arrives. After an error, each call fails with it.
+    /// If the connection breaks, or other data has arrived before. After an error, each call fails with it.
     pub(crate) async fn ask(
         &mut self,
         commands: &[u8],
@@ -181,11 +184,25 @@ impl Link {
         answers
     }
 
+    /// Fails if something has arrived that nothing has asked for, or the connection is broken.
+    async fn expect_nothing(&mut self) -> Result<(), TransportError> {
+        if self.owed > 0 {
+            return Ok(());
+        }
+        let arrived = poll_fn(|context| Poll::Ready(self.wire.poll_reply(context)));
+        match arrived.await {
+            Poll::Ready(reply) => reply.and(Err(TransportError::Flooded)),
+            Poll::Pending if self.wire.has_unreturned() => Err(TransportError::Flooded),
+            Poll::Pending => Ok(()),
+        }
+    }
+
     async fn answers(
         &mut self,
         commands: &[u8],
         count: usize,
     ) -> Result<Vec<Value>, TransportError> {
+        self.expect_nothing().await?;
         let mut skipped = self.owed;
         self.owed += count;
         self.wire.send(count).extend_from_slice(commands);
@@ -208,9 +225,6 @@ impl Link {
             Poll::Ready(Ok::<_, TransportError>(()))
         })
         .await?;
-        if self.wire.has_unreturned() {
-            return Err(TransportError::Flooded);
-        }
         self.wire.settle(0)?;
         Ok(answers)
     }
@@ -336,13 +350,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_replies_than_questions_end_the_connection() {
-        let (mut link, mut node) = link();
-        node.write_all(b":1\r\n:2\r\n:").await.unwrap();
-        for _ in 0..3 {
-            let answers = link.ask(b"two questions", 2).await;
-            assert_eq!(answers, Err(TransportError::Flooded));
-            node.write_all(b":1\r\n:2\r\n").await.unwrap();
+    async fn what_nothing_has_asked_for_is_no_answer_to_the_next_question() {
+        // Whole, in part, or the end of the connection.
+        for more in [&b":3\r\n"[..], b":", b""] {
+            let (mut link, mut node) = link();
+            let context = &mut Context::from_waker(Waker::noop());
+            {
+                let mut first = pin!(link.ask(b"two questions", 2));
+                assert!(first.as_mut().poll(context).is_pending());
+                let sent = [b":1\r\n:2\r\n", more].concat();
+                node.write_all(&sent).await.unwrap();
+                let expected = Ok(vec![Value::Int(1), Value::Int(2)]);
+                assert_eq!(first.await, expected);
+            }
+            let why = match more {
+                [] => TransportError::Disconnected,
+                _ => TransportError::Flooded,
+            };
+            if more.is_empty() {
+                drop(node);
+            }
+            for _ in 0..3 {
+                assert_eq!(link.ask(b"", 0).await, Err(why.clone()));
+            }
         }
     }
 }

@@ -15,8 +15,8 @@ use super::replies::Size;
 /// A connection to one node, for tools that send commands of their own.
 ///
 /// It logs in, verifies certificates and limits data like the connections of [`Redlock`](crate::Redlock): if a node
-/// sends more data than the replies can take, or unrequested data, its connection is closed. Calls have no timeout: set
-/// one around them.
+/// sends more data than the replies can take, or unrequested data, this call or the next one fails, and so do all later ones. Calls
+/// have no timeout: set one around them.
 pub struct Probe {
     name: Arc<str>,
     link: Link,
@@ -52,7 +52,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// If the connection breaks, or broke earlier, or if other data arrived, now or earlier.
+    /// If the connection breaks, or broke earlier, or if data has arrived before that nothing had asked for.
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
         self.link.wire.grant(ANSWERS);
         // MULTI and EXEC.
