@@ -317,7 +317,8 @@ async fn scripts_that_a_server_has_forgotten_are_sent_again() {
     guard.extend().await.unwrap();
     flush();
     let released = guard.release().await;
-    assert!(released.released() >= 3, "{released:?}");
+    // A node to which the acquire was not sent again, because its round was won by then, has nothing to release.
+    assert!(released.released() + released.gone() >= 3, "{released:?}");
     servers.expect_no_keys().await;
 }
 
