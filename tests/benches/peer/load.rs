@@ -118,6 +118,32 @@ pub(crate) async fn cycles<C: Client>(client: &C, tasks: u32, cycles: u32) {
     }
 }
 
+/// So many `tasks` lock and unlock a key each for `time`. Returns how long each cycle took. A lock that is not granted is a panic.
+pub(crate) async fn crowd<C: Client>(client: &C, tasks: u32, time: Duration) -> Vec<Duration> {
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let key = format!("crowd-{task}");
+                let mut cycles = Vec::new();
+                while start.elapsed() < time {
+                    let cycle = Instant::now();
+                    let lock = client.lock(&key).await;
+                    client.unlock(lock).await;
+                    cycles.push(cycle.elapsed());
+                }
+                cycles
+            })
+        })
+        .collect();
+    let mut cycles = Vec::new();
+    for task in tasks {
+        cycles.extend(task.await.unwrap());
+    }
+    cycles
+}
+
 pub(crate) struct Contention {
     pub(crate) handoff_p50: Duration,
     pub(crate) least: usize,

@@ -8,6 +8,7 @@
 //! - `-- --plot ../docs/latency.svg` draws the latencies too. Cargo runs benchmarks in the folder of their package.
 //! - `-- --only redlock-std --tasks 64 --cycles 2000` runs so many cycles of one client and nothing else, for a profiler. Under
 //!   `valgrind --tool=callgrind`, two runs that differ only in their cycles tell the instructions of one.
+//!   With `--seconds 60 --tasks 1000` it prints how long the cycles of a crowd take.
 //!   Build with `RUSTFLAGS="--cfg rustix_use_libc"` for it: valgrind does not show programs the clock that `rustix` asks otherwise.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -49,6 +50,9 @@ struct Arguments {
     /// With --only: how many cycles, of all tasks together
     #[arg(long, default_value_t = 1_000)]
     cycles: u32,
+    /// With --only: for so many seconds, however many cycles that are, and then prints how long they took
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
     /// With --only: tokio's multi-thread runtime instead of the current-thread one
     #[arg(long)]
     multi_thread: bool,
@@ -107,23 +111,33 @@ fn main() {
 /// Cycles of one client.
 async fn only(servers: &Servers, kind: Kind, arguments: &Arguments) {
     let urls = servers.urls();
-    let (tasks, cycles) = (arguments.tasks, arguments.cycles);
     match kind {
-        Kind::RedlockStd => load::cycles(&Ours::connect(&urls).await, tasks, cycles).await,
-        Kind::Fenced => {
-            let fenced = Ours::connect(&urls).await.fenced().await;
-            load::cycles(&fenced, tasks, cycles).await;
-        }
-        Kind::Rslock => load::cycles(&Theirs::connect(&urls).await, tasks, cycles).await,
-        Kind::Actors => {
-            let actors = Floor::<Actor>::connect(&urls).await;
-            load::cycles(&actors, tasks, cycles).await;
-        }
-        Kind::Sockets => {
-            let sockets = Floor::<Socket>::connect(&urls).await;
-            load::cycles(&sockets, tasks, cycles).await;
-        }
+        Kind::RedlockStd => cycles(&Ours::connect(&urls).await, arguments).await,
+        Kind::Fenced => cycles(&Ours::connect(&urls).await.fenced().await, arguments).await,
+        Kind::Rslock => cycles(&Theirs::connect(&urls).await, arguments).await,
+        Kind::Actors => cycles(&Floor::<Actor>::connect(&urls).await, arguments).await,
+        Kind::Sockets => cycles(&Floor::<Socket>::connect(&urls).await, arguments).await,
     }
+}
+
+async fn cycles<C: Client>(client: &C, arguments: &Arguments) {
+    let tasks = arguments.tasks;
+    let Some(seconds) = arguments.seconds else {
+        return load::cycles(client, tasks, arguments.cycles).await;
+    };
+    let mut cycles = load::crowd(client, tasks, Duration::from_secs(seconds)).await;
+    cycles.sort_unstable();
+    let ms = |part: usize| {
+        let cycle = cycles.get(cycles.len() * part / 100).copied();
+        cycle.unwrap_or_default().as_secs_f64() * 1e3
+    };
+    println!(
+        "{}: {tasks} tasks on {tasks} keys for {seconds} s: {} cycles, p50 {:.1} ms, p99 {:.1} ms",
+        C::NAME,
+        cycles.len(),
+        ms(50),
+        ms(99)
+    );
 }
 
 /// All clients, on connections of their own.
