@@ -642,7 +642,7 @@ impl Redlock {
     ///
     /// Call it before the process ends. The releases of dropped guards are sent by background tasks: if the runtime shuts down right
     /// after a guard was dropped, its key is left. This waits until the nodes that can be reached have answered, at most for four node
-    /// timeouts or a second, whichever is longer: a node that hangs, or whose connection has just broken, is waited for so long. A node
+    /// timeouts or a second, whichever is longer: a node that hangs, or that has just closed its connection, is waited for so long. A node
     /// that was silent for eight node timeouts, and at least a second, or with which no connection could be set up, is not waited for
     /// until it is connected again. Guards that still exist are not released by it. So the order of a shutdown is:
     ///

@@ -170,7 +170,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If the connection breaks, or other data has arrived before. After an error, each call fails with it.
+    /// If the connection breaks, or other data has arrived before. An error closes the connection, and each later call fails with it.
     pub(crate) async fn ask(
         &mut self,
         commands: &[u8],
@@ -180,7 +180,10 @@ impl Link {
             return Err(kind.clone());
         }
         let answers = self.answers(commands, count).await;
-        self.failed = answers.as_ref().err().cloned();
+        if let Err(kind) = &answers {
+            self.failed = Some(kind.clone());
+            self.wire.close();
+        }
         answers
     }
 
@@ -369,6 +372,11 @@ mod tests {
             };
             if more.is_empty() {
                 drop(node);
+            } else {
+                read(&mut node, b"two questions").await;
+                assert_eq!(link.ask(b"", 0).await, Err(why.clone()));
+                // Its end has gone.
+                assert_eq!(node.read(&mut [0]).await.unwrap(), 0);
             }
             for _ in 0..3 {
                 assert_eq!(link.ask(b"", 0).await, Err(why.clone()));

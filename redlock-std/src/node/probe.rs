@@ -15,8 +15,9 @@ use super::replies::Size;
 /// A connection to one node, for tools that send commands of their own.
 ///
 /// It logs in, verifies certificates and limits data like the connections of [`Redlock`](crate::Redlock): if a node
-/// sends more data than the replies can take, or unrequested data, this call or the next one fails, and so do all later ones. Calls
-/// have no timeout: set one around them.
+/// sends more data than the replies can take, or unrequested data, the call that
+/// notices it fails and closes the connection. Unrequested data that no call has noticed is taken for a reply: a hostile node can
+/// answer what it likes. Calls have no timeout: set one around them.
 pub struct Probe {
     name: Arc<str>,
     link: Link,
@@ -43,16 +44,16 @@ impl Probe {
     }
 
     /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be
-    /// 256 KiB long. Each can hold 4,000 values, in up to four levels of arrays, sets or maps. The commands must not
-    /// subscribe to anything, because a push message ends the connection.
+    /// 256 KiB long, and a little longer if there are many. Each can hold 4,000 values, in up to four levels of arrays, sets or maps.
+    /// After a command that subscribes to something, ask nothing more: messages are unrequested data.
     ///
     /// If the pipeline is atomic, the first reply is that to MULTI, and the last one that to EXEC, which has the results.
     ///
-    /// Dropping the future does not cancel the commands; their replies are discarded.
+    /// Dropping the future does not cancel the commands. The next call sends what is not written yet, and discards their replies.
     ///
     /// # Errors
     ///
-    /// If the connection breaks, or broke earlier, or if data has arrived before that nothing had asked for.
+    /// If the connection breaks, or broke earlier, or if unrequested data is noticed.
     pub async fn ask(&mut self, commands: &Pipeline) -> Result<Vec<Value>, NodeError> {
         self.link.wire.grant(ANSWERS);
         // MULTI and EXEC.

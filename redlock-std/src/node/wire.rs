@@ -143,6 +143,11 @@ impl Wire {
         }
     }
 
+    /// Closes the connection.
+    pub(crate) fn close(&mut self) {
+        self.stream = Box::new(tokio::io::empty());
+    }
+
     /// Whether something has arrived beside the replies that were returned.
     pub(crate) const fn has_unreturned(&self) -> bool {
         self.replies.unreturned() > 0
