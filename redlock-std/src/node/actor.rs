@@ -411,8 +411,8 @@ impl<'a> Session<'a> {
             return Err(TransportError::Flooded);
         }
         if count > 0 {
-            let replies = self.in_flight.iter().map(Batch::replies).sum();
-            self.link.wire.settle(replies)?;
+            let unanswered = self.in_flight.iter().map(Batch::unanswered).sum();
+            self.link.wire.settle(unanswered)?;
         }
         Ok(count)
     }
@@ -679,6 +679,11 @@ impl Batch {
         }
     }
 
+    /// The number of replies that have not arrived.
+    fn unanswered(&self) -> usize {
+        self.replies() - self.answers.len()
+    }
+
     /// The number of expected replies.
     fn replies(&self) -> usize {
         self.calls.len() + usize::from(self.asked_at.is_some())
@@ -826,6 +831,30 @@ mod tests {
             .iter()
             .filter(|batch| batch.end <= written);
         whole.map(Batch::replies).sum()
+    }
+
+    #[tokio::test]
+    async fn a_reply_has_no_room_that_others_of_its_write_have_used() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 1_000_000);
+        queue_releases(&node, 1, b"dock-7");
+        assert!(poll(&mut session).await.is_pending());
+        remote.write_all(b":1\r\n").await.unwrap();
+        for count in [1, 100] {
+            queue_releases(&node, count, b"dock-7");
+            assert!(poll(&mut session).await.is_pending());
+        }
+        // The first write is answered, and the second one but for a reply that has not ended.
+        remote.write_all(&b":1\r\n".repeat(1 + 99)).await.unwrap();
+        remote
+            .write_all(&[b"-", &[b'x'; 20_000][..]].concat())
+            .await
+            .unwrap();
+        let end = poll(&mut session).await;
+        assert!(matches!(
+            end,
+            Poll::Ready(End::Broken(TransportError::Flooded))
+        ));
     }
 
     #[tokio::test]
