@@ -747,7 +747,7 @@ mod tests {
     use super::*;
     use crate::node::{RedisNode, random_mailbox};
 
-    /// A session with a node that takes so many bytes at once, and releases of long keys that wait for it. Returns the node's end too.
+    /// A session with a node that takes so many bytes at once, and the node's end of the connection.
     fn session(actor: &Actor, room: usize) -> (Session<'_>, tokio::io::DuplexStream) {
         let credit = Credit::new();
         let (stream, node) = tokio::io::duplex(room);
@@ -783,9 +783,7 @@ mod tests {
 
         let (node, actor) = prepared();
         let (mut session, mut remote) = session(&actor, 1_000_000);
-        queue_releases(&node, 1, b"dock-7");
-        assert!(poll(&mut session).await.is_pending());
-        remote.write_all(b":1\r\n").await.unwrap();
+        answer_one(&node, &mut session, &mut remote).await;
         // From now on nothing is read, and the buffers of the network take a megabyte.
         let queued = queue_releases(&node, 3_000, &KEY);
         for _ in 0..100 {
@@ -812,15 +810,24 @@ mod tests {
     async fn all_for_which_there_is_room_is_sent_at_once() {
         let (node, actor) = prepared();
         let (mut session, mut remote) = session(&actor, 10_000_000);
-        queue_releases(&node, 1, b"dock-7");
-        assert!(poll(&mut session).await.is_pending());
-        remote.write_all(b":1\r\n").await.unwrap();
+        answer_one(&node, &mut session, &mut remote).await;
         queue_releases(&node, 1_000, &[b'k'; 1_000]);
         // Nothing else would wake the session: nothing is left to write, and no reply comes.
         assert!(poll(&mut session).await.is_pending());
         let sent: usize = session.in_flight.iter().map(Batch::replies).sum();
         assert_eq!(sent, 1_000);
         assert_eq!(session.link.wire.written_to(), session.link.wire.end());
+    }
+
+    /// Lets the node answer a release, so that the session sends more than one write before the next answer.
+    async fn answer_one(
+        node: &RedisNode,
+        session: &mut Session<'_>,
+        remote: &mut tokio::io::DuplexStream,
+    ) {
+        queue_releases(node, 1, b"dock-7");
+        assert!(poll(session).await.is_pending());
+        remote.write_all(b":1\r\n").await.unwrap();
     }
 
     /// How many replies the node owes for what was written to it.
@@ -837,9 +844,7 @@ mod tests {
     async fn a_reply_has_no_room_that_others_of_its_write_have_used() {
         let (node, actor) = prepared();
         let (mut session, mut remote) = session(&actor, 1_000_000);
-        queue_releases(&node, 1, b"dock-7");
-        assert!(poll(&mut session).await.is_pending());
-        remote.write_all(b":1\r\n").await.unwrap();
+        answer_one(&node, &mut session, &mut remote).await;
         for count in [1, 100] {
             queue_releases(&node, count, b"dock-7");
             assert!(poll(&mut session).await.is_pending());

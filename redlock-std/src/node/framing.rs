@@ -4,9 +4,9 @@ use std::slice;
 
 /// Follows the values on a stream of RESP2 or RESP3, and refuses what the reply parser must not get.
 ///
-/// The parser of the `redis` crate has no limits, recurses into nested values, and does not tell where a value that is incomplete
-/// ends. So it gets whole replies only, and none that is nested too deep or that it could read in another way. Nobody here has asked
-/// for push messages, so they are refused. The state has a fixed size.
+/// The parser of the `redis` crate has no limits, recurses into nested values, and does not tell where an incomplete value ends. So it
+/// gets whole replies only. This finds their ends, and refuses a reply that is nested too deep, or that the parser could read in
+/// another way. It refuses push messages, for which no connection asks. The state has a fixed size.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
     /// The number of values that are left in each open aggregate, the innermost first. 0 if there is none.

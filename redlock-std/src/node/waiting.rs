@@ -110,12 +110,8 @@ impl Waiting {
             &mut self.acquires,
         ];
         for class in classes {
-            // Not `extend`: it moves each call twice, and they are large.
-            while calls.len() < most
-                && let Some(call) = class.pop_front()
-            {
-                calls.push(call);
-            }
+            let count = class.len().min(most - calls.len());
+            calls.extend(class.drain(..count));
         }
         for call in &calls {
             self.counts.remove(call);

@@ -18,8 +18,8 @@ use super::socket::Stream;
 /// A connection that is logged in. Its owner polls it: no other task must be woken for a command or a reply, and the owner notices at
 /// once that the node has closed the connection, also when no command is in flight.
 ///
-/// Not the redis crate moves the bytes: it would need a channel, a boxed future and several copies for each write, and its parser has
-/// no limit.
+/// The connection of the redis crate would need a channel, a boxed future and several copies for each write, and it has no limit for
+/// what arrives.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     credit: Arc<Credit>,
