@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use std::vec;
 
 use redis::{ServerError, Value};
 use redlock_core::transport::{Answer, NodeInfo};
@@ -234,6 +235,8 @@ struct Session<'a> {
     alarm_at: Option<Instant>,
     postponed: Postponed,
     has_answered: bool,
+    /// When the last reply arrived.
+    heard_at: Option<Instant>,
     /// The number of batches in flight that were sent before the node answered like a replica. Their grants do not count.
     in_doubt: usize,
     /// Whether the node has refused the last acquire, for a reason that concerns any key.
@@ -244,15 +247,21 @@ struct Session<'a> {
 
 /// Commands that were sent in one write.
 struct Batch {
-    calls: Vec<Call>,
-    /// When the node was asked for its identity, if the first reply is the answer.
+    /// Those whose answers were not passed on.
+    calls: vec::IntoIter<Call>,
+    /// When the node was asked for its identity, if the next reply is the answer.
     asked_at: Option<redlock_core::Instant>,
+    /// Whether some of its answers were passed on.
+    has_begun: bool,
+    /// Why grants do not count: the node was asked for its identity and could not answer, or is in doubt.
+    unknown: Option<Failure>,
     sent_at: Instant,
-    /// From then on, the callers with the shortest timeout skip the node if it has not answered.
-    left_out_at: Instant,
+    /// After this time without a reply, the callers with the shortest timeout skip the node.
+    left_out_after: Duration,
     /// Where its bytes begin and end, counted over the life of the connection.
     begin: u64,
     end: u64,
+    /// What has arrived and was not passed on.
     answers: Vec<Value>,
 }
 
@@ -298,6 +307,7 @@ impl<'a> Session<'a> {
             alarm_at: None,
             postponed: Postponed::new(),
             has_answered: false,
+            heard_at: None,
             in_doubt: 0,
             // Of an earlier connection.
             has_refused: actor.queue.refusal().is_some(),
@@ -325,15 +335,15 @@ impl<'a> Session<'a> {
                 context.waker().wake_by_ref();
             }
             let was_full = self.link.wire.is_full();
-            let mut received = 0;
+            let mut has_received = false;
             // After the first turn nothing is left to write or to read, unless there are new commands.
             if has_sent || turn == 1 {
                 let sent = self.link.wire.poll_send(context);
                 // Also if the connection is broken: what has arrived before counts. Nothing is read beyond the replies, so this ends,
                 // and the alarm is polled, whatever the node sends. The alarm is last, so that arrived data is read before a node
                 // counts as silent.
-                received = match self.receive(context) {
-                    Ok(received) => received,
+                has_received = match self.receive(context) {
+                    Ok(has_received) => has_received,
                     Err(kind) => return Poll::Ready(End::Broken(kind)),
                 };
                 if let Poll::Ready(Err(kind)) = sent {
@@ -341,7 +351,7 @@ impl<'a> Session<'a> {
                 }
             }
             let has_room = was_full && !self.link.wire.is_full();
-            if received == 0 && !has_room && !self.resume_postponed(context) {
+            if !has_received && !has_room && !self.resume_postponed(context) {
                 break;
             }
             if turn == MAX_TURNS {
@@ -382,9 +392,21 @@ impl<'a> Session<'a> {
         has_sent
     }
 
-    /// Reads what has arrived, and passes the answers to the callers. Returns how many batches were answered.
-    fn receive(&mut self, context: &mut Context<'_>) -> Result<usize, TransportError> {
-        let mut count = 0;
+    /// Reads what has arrived, and passes the answers to the callers. Returns whether there were any.
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<bool, TransportError> {
+        let completed = self.complete(context);
+        let is_violation = completed.as_ref().is_err_and(TransportError::is_violation);
+        let has_partial = !is_violation && self.pass_on_partial();
+        let has_received = completed? || has_partial;
+        if has_received && std::mem::take(&mut self.is_left_out) {
+            self.queue.connected();
+        }
+        Ok(has_received)
+    }
+
+    /// Passes on the answers of each batch that is complete now. Returns whether there were any.
+    fn complete(&mut self, context: &mut Context<'_>) -> Result<bool, TransportError> {
+        let mut has_completed = false;
         while let Poll::Ready(answer) = self.link.wire.poll_reply(context) {
             let answer = answer?;
             let batch = self.in_flight.front_mut().ok_or(TransportError::Flooded)?;
@@ -393,41 +415,50 @@ impl<'a> Session<'a> {
             if self.link.wire.written_to() < batch.must_be_written_to() {
                 return Err(TransportError::Flooded);
             }
-            if batch.answers.len() < batch.replies() {
+            if batch.unanswered() > 0 {
                 continue;
             }
-            let Some(batch) = self.in_flight.pop_front() else {
+            let Some(mut batch) = self.in_flight.pop_front() else {
                 break;
             };
-            self.round_trip.note(batch.sent_at.elapsed());
+            let now = Instant::now();
+            self.heard_at = Some(now);
+            self.round_trip
+                .note(now.saturating_duration_since(batch.sent_at));
             self.has_answered = true;
-            self.pass_on(batch.calls, batch.asked_at, batch.answers);
-            count += 1;
-            if std::mem::take(&mut self.is_left_out) {
-                self.queue.connected();
-            }
+            self.pass_on(&mut batch);
+            has_completed = true;
         }
         if self.in_flight.is_empty() && self.link.wire.has_unreturned() {
             return Err(TransportError::Flooded);
         }
-        if count > 0 {
+        if has_completed {
             let unanswered = self.in_flight.iter().map(Batch::unanswered).sum();
             self.link.wire.settle(unanswered)?;
         }
-        Ok(count)
+        Ok(has_completed)
     }
 
-    fn pass_on(
-        &mut self,
-        calls: Vec<Call>,
-        asked_at: Option<redlock_core::Instant>,
-        answers: Vec<Value>,
-    ) {
+    /// Passes on the answers of the first batch, of which others have not arrived. Returns whether there were any.
+    ///
+    /// Over a slow network, many long commands take their time, and their callers do not wait for one another. If the connection
+    /// breaks, releases that the node has executed are not sent again, which would take as long once more.
+    fn pass_on_partial(&mut self) -> bool {
+        let first = self.in_flight.front();
+        let has_answers = first.is_some_and(|batch| !batch.answers.is_empty());
+        if has_answers && let Some(mut batch) = self.in_flight.pop_front() {
+            self.heard_at = Some(Instant::now());
+            self.pass_on(&mut batch);
+            self.in_flight.push_front(batch);
+        }
+        has_answers
+    }
+
+    /// Passes on the answers of `batch` that have arrived.
+    fn pass_on(&mut self, batch: &mut Batch) {
         let mut again = Vec::new();
-        let mut answers = answers.into_iter();
-        // Why grants do not count: the node was asked for its identity and could not answer, or is in doubt.
-        let mut unknown = None;
-        if let Some(asked_at) = asked_at {
+        let mut answers = std::mem::take(&mut batch.answers).into_iter();
+        if let Some(asked_at) = batch.asked_at.take() {
             match node_info(answers.next()) {
                 Ok(node_info) => {
                     // If it is the server of another node, the next round that this costs a lock says so again.
@@ -435,23 +466,25 @@ impl<'a> Session<'a> {
                     self.queue.record(node_info, asked_at);
                     self.in_doubt = 0;
                 }
-                Err(kind) => unknown = Some(Failure::Transport(kind)),
+                Err(kind) => batch.unknown = Some(Failure::Transport(kind)),
             }
-        } else if self.in_doubt > 0 {
+        } else if self.in_doubt > 0 && !batch.has_begun {
             self.in_doubt -= 1;
-            unknown = Some(Failure::Denied(Denial::Replica));
+            batch.unknown = Some(Failure::Denied(Denial::Replica));
         }
-        let admission = calls
+        batch.has_begun = true;
+        let admission = batch
+            .calls
+            .as_slice()
             .iter()
             .any(|call| !call.is_release())
             .then(|| (self.queue.admission(), SystemClock.now()));
-        for mut call in calls {
-            let answer = answers.next();
+        for (mut call, answer) in batch.calls.by_ref().take(answers.len()).zip(answers) {
             if call.command().is_acquire() {
-                self.note_refusal(answer.as_ref());
+                self.note_refusal(&answer);
             }
             let answer = match answer {
-                Some(Value::ServerError(error)) => {
+                Value::ServerError(error) => {
                     // After SCRIPT FLUSH, or a restart behind a proxy.
                     if error.code() == "NOSCRIPT" && call.send_script_text() {
                         again.push(call);
@@ -462,7 +495,7 @@ impl<'a> Session<'a> {
                         self.is_in_doubt = true;
                         self.queue.doubt();
                         self.in_doubt = self.in_flight.len();
-                        unknown = Some(Failure::Denied(Denial::Replica));
+                        batch.unknown = Some(Failure::Denied(Denial::Replica));
                     }
                     if !answer::is_transient(code)
                         && !answer::is_unusable(code)
@@ -481,19 +514,16 @@ impl<'a> Session<'a> {
                         self.postponed.calls.push_back(call);
                         continue;
                     }
-                    Err(CallError::sent(match &unknown {
+                    Err(CallError::sent(match &batch.unknown {
                         Some(denied) if code == "READONLY" && call.command().verb.needs_vote() => {
                             denied.clone()
                         }
                         _ => Failure::Transport(rejected(error)),
                     }))
                 }
-                Some(value) => {
+                value => {
                     answer::read(value).map_err(|error| CallError::sent(Failure::Transport(error)))
                 }
-                None => Err(CallError::sent(Failure::Transport(
-                    TransportError::Unexpected,
-                ))),
             };
             if let Ok(answer) = answer
                 && call.has_place()
@@ -507,7 +537,7 @@ impl<'a> Session<'a> {
                 self.note_release(&answer);
             }
             let answer = answer.and_then(|answer| {
-                if let (Some(failure), true) = (&unknown, call.command().verb.needs_vote()) {
+                if let (Some(failure), true) = (&batch.unknown, call.command().verb.needs_vote()) {
                     return Err(CallError::sent(failure.clone()));
                 }
                 let denial = admission
@@ -527,9 +557,9 @@ impl<'a> Session<'a> {
     }
 
     /// Records what the answer to an acquire tells about those of any key.
-    fn note_refusal(&mut self, answer: Option<&Value>) {
+    fn note_refusal(&mut self, answer: &Value) {
         let refusal = match answer {
-            Some(Value::ServerError(error)) if answer::is_of_any_key(error) => {
+            Value::ServerError(error) if answer::is_of_any_key(error) => {
                 Some(rejected(error.clone()))
             }
             _ => None,
@@ -572,11 +602,12 @@ impl<'a> Session<'a> {
             let Some(oldest) = self.in_flight.front() else {
                 return Poll::Pending;
             };
-            let (sent_at, left_out_at) = (oldest.sent_at, oldest.left_out_at);
+            let silent_since = self.silent_since(oldest);
+            let left_out_at = silent_since + oldest.left_out_after;
             let due = match self.is_left_out {
                 true => self
                     .alarm_at
-                    .unwrap_or_else(|| sent_at + self.replaced_after()),
+                    .unwrap_or_else(|| silent_since + self.replaced_after()),
                 false => left_out_at,
             };
             // An alarm that is too early only sets itself again. So it is not set anew for each batch.
@@ -591,22 +622,32 @@ impl<'a> Session<'a> {
             }
             self.alarm_at = None;
             let now = Instant::now();
-            let silent_for = now.saturating_duration_since(sent_at);
+            let silent_for = now.saturating_duration_since(silent_since);
             if silent_for >= self.replaced_after() {
                 return Poll::Ready(TransportError::Silent(silent_for));
             }
             if now >= left_out_at && !self.is_left_out {
                 self.is_left_out = true;
-                self.queue.leave_out(sent_at);
+                self.queue.leave_out(silent_since);
             }
         }
+    }
+
+    /// Since when the node has answered nothing, with this batch as the oldest one in flight. Over a slow network it may take long for all
+    /// of the batch, and answer all the time.
+    fn silent_since(&self, oldest: &Batch) -> Instant {
+        let sent_at = oldest.sent_at;
+        self.heard_at.map_or(sent_at, |at| at.max(sent_at))
     }
 
     /// After this time without an answer, the actor closes the connection and reconnects.
     fn replaced_after(&self) -> Duration {
         const LEAST: Duration = Duration::from_secs(1);
 
-        let calls = self.in_flight.iter().flat_map(|batch| &batch.calls);
+        let calls = self
+            .in_flight
+            .iter()
+            .flat_map(|batch| batch.calls.as_slice());
         let longest = calls.map(Call::node_timeout).max().unwrap_or_default();
         longest.saturating_mul(8).max(LEAST)
     }
@@ -628,11 +669,15 @@ impl<'a> Session<'a> {
 impl Drop for Session<'_> {
     /// If calls are in flight or postponed, the runtime shuts down.
     fn drop(&mut self) {
-        let calls = self.in_flight.iter().flat_map(|batch| &batch.calls);
+        let calls = self
+            .in_flight
+            .iter()
+            .flat_map(|batch| batch.calls.as_slice());
         let releases = calls.filter(|call| call.is_release()).count();
         self.queue
             .lose_releases(releases + self.postponed.calls.len());
-        for call in self.in_flight.iter_mut().flat_map(|batch| &mut batch.calls) {
+        let in_flight = self.in_flight.iter_mut();
+        for call in in_flight.flat_map(|batch| batch.calls.as_mut_slice()) {
             call.answer(Err(CallError::sent(Failure::Transport(
                 TransportError::RuntimeGone,
             ))));
@@ -664,10 +709,12 @@ impl Batch {
             begin,
             end: wire.end(),
             answers: Vec::with_capacity(replies),
-            calls,
+            calls: calls.into_iter(),
             asked_at,
+            has_begun: false,
+            unknown: None,
             sent_at,
-            left_out_at: sent_at + left_out_after(shortest.unwrap_or_default()),
+            left_out_after: left_out_after(shortest.unwrap_or_default()),
         }
     }
 
@@ -684,7 +731,7 @@ impl Batch {
         self.replies() - self.answers.len()
     }
 
-    /// The number of expected replies.
+    /// The number of replies that were not passed on.
     fn replies(&self) -> usize {
         self.calls.len() + usize::from(self.asked_at.is_some())
     }
@@ -738,8 +785,8 @@ fn rejected(error: ServerError) -> TransportError {
 mod tests {
     use std::net::TcpListener;
 
-    use redlock_core::Token;
     use redlock_core::transport::Command;
+    use redlock_core::{Token, Transport};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::metered::Credit;
@@ -838,6 +885,78 @@ mod tests {
             .iter()
             .filter(|batch| batch.end <= written);
         whole.map(Batch::replies).sum()
+    }
+
+    /// What waits to be released on the next connection.
+    fn releases_left(session: &mut Session<'_>, kind: &TransportError) -> usize {
+        session.rescue_releases(kind);
+        let bundle = session.queue.take(usize::MAX, std::task::Waker::noop());
+        bundle.map_or(0, |bundle| bundle.calls.len())
+    }
+
+    #[tokio::test]
+    async fn what_a_node_has_answered_before_the_connection_breaks_is_not_sent_again() {
+        for (more, left) in [
+            (&b""[..], 60),
+            // A node that breaks the protocol: what it has said before may be wrong too.
+            (b"?\r\n", 100),
+        ] {
+            let (node, actor) = prepared();
+            let (mut session, mut remote) = session(&actor, 1_000_000);
+            queue_releases(&node, 100, b"dock-7");
+            assert!(poll(&mut session).await.is_pending());
+            let replies = [&b":1\r\n".repeat(40)[..], more].concat();
+            remote.write_all(&replies).await.unwrap();
+            drop(remote);
+            let Poll::Ready(End::Broken(kind)) = poll(&mut session).await else {
+                panic!("the connection is broken");
+            };
+            assert_eq!(kind.is_violation(), !more.is_empty());
+            assert_eq!(releases_left(&mut session, &kind), left);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_caller_of_a_command_does_not_wait_for_the_replies_to_others_of_its_write() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 1_000_000);
+        actor.queue.record(None, SystemClock.now());
+        let [mut first, mut second] = [node.clone(), node];
+        let token = Token::from_bytes([1; Token::LEN]);
+        let extend = Command::extend(b"dock-7", &token, 10_000);
+        let mut answers = [&mut first, &mut second].map(|node| Box::pin(node.execute(&extend)));
+        let context = &mut Context::from_waker(std::task::Waker::noop());
+        for answer in &mut answers {
+            assert!(answer.as_mut().poll(context).is_pending());
+        }
+        assert!(poll(&mut session).await.is_pending());
+        for answer in &mut answers {
+            assert_eq!(session.in_flight.len(), 1);
+            assert!(answer.as_mut().poll(context).is_pending());
+            remote.write_all(b":1\r\n").await.unwrap();
+            assert!(poll(&mut session).await.is_pending());
+            assert!(answer.as_mut().poll(context).is_ready());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_answers_one_command_after_the_other_is_not_silent() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 1_000_000);
+        queue_releases(&node, 100, b"dock-7");
+        assert!(poll(&mut session).await.is_pending());
+        let silent_since = |session: &Session<'_>| {
+            let oldest = session.in_flight.front();
+            session.silent_since(oldest.unwrap())
+        };
+        let mut before = silent_since(&session);
+        for _ in 0..3 {
+            remote.write_all(b":1\r\n").await.unwrap();
+            assert!(poll(&mut session).await.is_pending());
+            let now = silent_since(&session);
+            assert!(now > before);
+            before = now;
+        }
     }
 
     #[tokio::test]

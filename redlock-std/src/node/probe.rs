@@ -44,7 +44,8 @@ impl Probe {
     }
 
     /// Sends `commands`, and returns a reply for each. A reply may be an error of the node. All replies together can be
-    /// 256 KiB long, and a little longer if there are many. Each can hold 4,000 values, in up to four levels of arrays, sets or maps.
+    /// 256 KiB long with what frames them, and a little longer if there are many. Each can hold 4,000 values, the array itself among
+    /// them, in up to four levels of arrays, sets or maps.
     /// After a command that subscribes to something, ask nothing more: messages are unrequested data.
     ///
     /// If the pipeline is atomic, the first reply is that to MULTI, and the last one that to EXEC, which has the results.

@@ -38,6 +38,9 @@ struct Counts {
     key_bytes: usize,
 }
 
+/// The first command whose keys make so many bytes is the last of its write. A command contains its key up to three times.
+const MANY_KEY_BYTES: usize = 64 * 1024;
+
 impl Waiting {
     /// Queues `call`. Returns its number if it is an acquire.
     pub(crate) fn push(&mut self, mut call: Call) -> Option<AcquireNumber> {
@@ -96,7 +99,8 @@ impl Waiting {
         }
     }
 
-    /// Removes and returns the first commands, at most `most`.
+    /// Removes and returns the first commands, at most `most`, and fewer if their keys are long: those that are queued later, and are
+    /// sent first, do not wait for very many bytes.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Call> {
         // The actor asks each time it is polled, also if it was woken for replies.
         if self.is_empty() {
@@ -109,8 +113,15 @@ impl Waiting {
             &mut self.orphans,
             &mut self.acquires,
         ];
+        let mut key_bytes = 0;
         for class in classes {
-            let count = class.len().min(most - calls.len());
+            let room = class.iter().take(most - calls.len());
+            let fitting = room.take_while(|call| {
+                let fits = key_bytes < MANY_KEY_BYTES;
+                key_bytes += call.command().key.len();
+                fits
+            });
+            let count = fitting.count();
             calls.extend(class.drain(..count));
         }
         for call in &calls {

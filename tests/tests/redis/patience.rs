@@ -268,6 +268,34 @@ async fn releases_that_wait_for_a_connection_are_delivered_after_the_last_handle
     .await;
 }
 
+/// They take several seconds, and the connection of a silent node is replaced after one.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_long_releases_on_a_narrow_way_are_sent_once_and_cost_no_other_guard() {
+    const TTL: Duration = Duration::from_secs(20);
+
+    let (servers, proxies, redlock) = far(3, Duration::ZERO, Options::new(TTL).unwrap()).await;
+    let mut kept = redlock.acquire("kept").await.unwrap();
+    kept.keep_alive();
+    let mut guards = Vec::new();
+    for dock in 0..120 {
+        guards.push(redlock.acquire(format!("{dock:4000}")).await.unwrap());
+    }
+    proxies.iter().for_each(|proxy| proxy.narrow(200_000));
+    drop(guards);
+    eventually("one key is left", TTL / 2, || {
+        servers.iter().all(|server| server.key_count() == 1)
+    })
+    .await;
+    assert!(kept.is_valid());
+    for server in servers.iter() {
+        let sent = server.calls()["evalsha"];
+        // And a few extensions of the other guard.
+        assert!((120..130).contains(&sent), "{sent}");
+    }
+    kept.release().await;
+    servers.expect_no_keys().await;
+}
+
 /// Whether no node could be reached at all.
 fn all_failed(error: &AcquireError) -> bool {
     let AcquireError::Nodes(error) = error else {
