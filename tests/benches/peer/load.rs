@@ -8,9 +8,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::client::Client;
 
-const LATENCY_RUN: Duration = Duration::from_millis(700);
-const THROUGHPUT_RUN: Duration = Duration::from_millis(1_500);
-const CONTENTION_RUN: Duration = Duration::from_secs(6);
+pub(crate) const LATENCY_RUN: Duration = Duration::from_millis(700);
+
+pub(crate) const THROUGHPUT_RUN: Duration = Duration::from_millis(1_500);
+pub(crate) const CROWD: u32 = 64;
+
+pub(crate) const CONTENTION_RUN: Duration = Duration::from_secs(6);
+pub(crate) const CONTENDERS: usize = 16;
+pub(crate) const HOLD: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Latency {
     pub(crate) cycles: Vec<Duration>,
@@ -67,11 +73,11 @@ pub(crate) struct Throughput {
     pub(crate) cpu_us_per_cycle: f64,
 }
 
-/// 64 tasks lock and unlock a key each.
+/// [`CROWD`] tasks lock and unlock a key each.
 pub(crate) async fn throughput<C: Client>(client: &C) -> Throughput {
     let start = Instant::now();
     let cpu_before = cpu_time();
-    let tasks: Vec<_> = (0..64)
+    let tasks: Vec<_> = (0..CROWD)
         .map(|task| {
             let client = client.clone();
             tokio::spawn(async move {
@@ -151,16 +157,30 @@ pub(crate) struct Contention {
     pub(crate) commands: f64,
 }
 
-/// 16 tasks want one key, hold it for 5 ms and pause for 50 ms after it.
-pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Contention {
-    const TASKS: usize = 16;
-    const HOLD: Duration = Duration::from_millis(5);
-    const PAUSE: Duration = Duration::from_millis(50);
+impl Contention {
+    /// From the turns of each task, the times of the hand-offs, and what `commands` told before.
+    pub(crate) fn since(
+        commands_before: u64,
+        servers: &Servers,
+        turns: &[usize],
+        handoffs: Vec<Duration>,
+    ) -> Self {
+        Self {
+            handoff_p50: middle(handoffs),
+            least: turns.iter().copied().min().unwrap_or(0),
+            most: turns.iter().copied().max().unwrap_or(0),
+            commands: (commands(servers) - commands_before) as f64
+                / turns.iter().sum::<usize>().max(1) as f64,
+        }
+    }
+}
 
+/// [`CONTENDERS`] tasks want one key, [`HOLD`] it and [`PAUSE`] after it.
+pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Contention {
     let commands_before = commands(servers);
     let released: Arc<Mutex<Option<(usize, Instant)>>> = Arc::default();
     let start = Instant::now();
-    let tasks: Vec<_> = (0..TASKS)
+    let tasks: Vec<_> = (0..CONTENDERS)
         .map(|task| {
             let (client, released) = (client.clone(), Arc::clone(&released));
             tokio::spawn(async move {
@@ -191,17 +211,11 @@ pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Cont
         turns.push(count);
         handoffs.extend(times);
     }
-    Contention {
-        handoff_p50: middle(handoffs),
-        least: turns.iter().copied().min().unwrap_or(0),
-        most: turns.iter().copied().max().unwrap_or(0),
-        commands: (commands(servers) - commands_before) as f64
-            / turns.iter().sum::<usize>().max(1) as f64,
-    }
+    Contention::since(commands_before, servers, &turns, handoffs)
 }
 
 /// What clients have sent; what a script calls inside is not counted.
-fn commands(servers: &Servers) -> u64 {
+pub(crate) fn commands(servers: &Servers) -> u64 {
     let calls = servers.iter().map(Server::calls);
     calls
         .map(|calls| calls["set"] + calls["evalsha"] + calls["eval"])

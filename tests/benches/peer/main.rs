@@ -6,6 +6,7 @@
 //! peer and peer in turns, so that a noisy machine troubles all alike.
 //!
 //! - `-- --plot ../docs/latency.svg` draws the latencies too. Cargo runs benchmarks in the folder of their package.
+//! - `-- --node-redlock` measures that client of another language too. It needs Node.js and npm.
 //! - `-- --only redlock-std --tasks 64 --cycles 2000` runs so many cycles of one client and nothing else, for a profiler. Under
 //!   `valgrind --tool=callgrind`, two runs that differ only in their cycles tell the instructions of one.
 //!   With `--seconds 60 --tasks 1000` it prints how long the cycles of a crowd take.
@@ -18,6 +19,7 @@
 mod client;
 mod floor;
 mod load;
+mod node_redlock;
 mod plot;
 
 use std::path::PathBuf;
@@ -31,7 +33,8 @@ use client::{Client, Ours, Theirs};
 use floor::Floor;
 use floor::actors::Actor;
 use floor::sockets::Socket;
-use load::Contention;
+use load::{Contention, Latency, Throughput};
+use node_redlock::NodeRedlock;
 
 /// How often each measurement is repeated; the median counts.
 const REPETITIONS: usize = 5;
@@ -41,6 +44,9 @@ struct Arguments {
     /// Draws the latencies into this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Measures node-redlock too, which npm installs; asks the registry that npm is set to
+    #[arg(long)]
+    node_redlock: bool,
     /// Runs only cycles of this client
     #[arg(long, value_name = "CLIENT")]
     only: Option<Kind>,
@@ -92,10 +98,10 @@ fn main() {
     ] {
         println!("\n# tokio's {name} runtime\n");
         runtime.block_on(async {
-            let peers = Peers::connect(&servers).await;
+            let mut peers = Peers::connect(&servers, arguments.node_redlock).await;
             // First: what a server is sent late, after it has hung, would be counted here.
-            contended(&servers, &peers).await;
-            latencies = uncontended(&servers, &peers).await;
+            contended(&servers, &mut peers).await;
+            latencies = uncontended(&servers, &mut peers).await;
             fenced(&servers, &peers.ours).await;
             paused(&servers, &peers.ours).await;
             peers.ours.close().await;
@@ -146,12 +152,18 @@ struct Peers {
     theirs: Theirs,
     actors: Floor<Actor>,
     sockets: Floor<Socket>,
+    node_redlock: Option<NodeRedlock>,
 }
 
 impl Peers {
-    async fn connect(servers: &Servers) -> Self {
+    async fn connect(servers: &Servers, with_node_redlock: bool) -> Self {
         let urls = servers.urls();
+        let node_redlock = match with_node_redlock {
+            true => Some(NodeRedlock::start(&urls).await),
+            false => None,
+        };
         Self {
+            node_redlock,
             ours: Ours::connect(&urls).await,
             theirs: Theirs::connect(&urls).await,
             actors: Floor::connect(&urls).await,
@@ -171,9 +183,9 @@ struct Runs {
 }
 
 impl Runs {
-    const fn of<C: Client>(_client: &C) -> Self {
+    const fn of(name: &'static str) -> Self {
         Self {
-            name: C::NAME,
+            name,
             p50: Vec::new(),
             rate: Vec::new(),
             cpu: Vec::new(),
@@ -183,7 +195,10 @@ impl Runs {
 
     async fn measure<C: Client>(&mut self, client: &C) {
         let latency = load::latency(client).await;
-        let throughput = load::throughput(client).await;
+        self.add(latency, load::throughput(client).await);
+    }
+
+    fn add(&mut self, latency: Latency, throughput: Throughput) {
         self.p50.push(latency.p50().as_secs_f64() * 1e6);
         self.rate.push(throughput.per_second);
         self.cpu.push(throughput.cpu_us_per_cycle);
@@ -192,29 +207,35 @@ impl Runs {
 }
 
 /// Returns the latencies of the library and of its peer, healthy and with a hung server.
-async fn uncontended(servers: &Servers, peers: &Peers) -> Vec<plot::Latencies> {
+async fn uncontended(servers: &Servers, peers: &mut Peers) -> Vec<plot::Latencies> {
     let mut latencies = Vec::new();
     for hung in [0, 1] {
         servers[..hung].iter().for_each(Server::pause);
-        let mut ours = Runs::of(&peers.ours);
-        let mut theirs = Runs::of(&peers.theirs);
-        let mut actors = Runs::of(&peers.actors);
-        let mut sockets = Runs::of(&peers.sockets);
+        let mut ours = Runs::of(Ours::NAME);
+        let mut theirs = Runs::of(Theirs::NAME);
+        let mut actors = Runs::of(Floor::<Actor>::NAME);
+        let mut sockets = Runs::of(Floor::<Socket>::NAME);
+        let mut node_redlock = Runs::of(NodeRedlock::NAME);
         for _ in 0..REPETITIONS {
             ours.measure(&peers.ours).await;
             actors.measure(&peers.actors).await;
             sockets.measure(&peers.sockets).await;
             theirs.measure(&peers.theirs).await;
+            if let Some(peer) = &mut peers.node_redlock {
+                let latency = peer.latency().await;
+                node_redlock.add(latency, peer.throughput().await);
+            }
         }
         servers[..hung].iter().for_each(Server::resume);
         let state = ["five servers up", "one of five hung"][hung];
-        let peers = [&theirs, &actors, &sockets];
+        let mut others = vec![&theirs, &actors, &sockets];
+        others.extend(peers.node_redlock.is_some().then_some(&node_redlock));
         let what = "lock + unlock, one task, p50 us";
-        compare(state, what, &ours, &peers, |runs| &runs.p50);
+        compare(state, what, &ours, &others, |runs| &runs.p50);
         let what = "cycles/s, 64 tasks, 64 keys";
-        compare(state, what, &ours, &peers, |runs| &runs.rate);
+        compare(state, what, &ours, &others, |runs| &runs.rate);
         let what = "client CPU ms per 1,000 cycles, 64 tasks";
-        compare(state, what, &ours, &peers, |runs| &runs.cpu);
+        compare(state, what, &ours, &others, |runs| &runs.cpu);
         // The clients without a limit have sent the server that hung more than it executes in a few seconds.
         eventually("no key is left", Duration::from_secs(60), || {
             servers.key_count() == 0
@@ -310,24 +331,33 @@ async fn paused(servers: &Servers, ours: &Ours) {
     );
 }
 
-async fn contended(servers: &Servers, peers: &Peers) {
+async fn contended(servers: &Servers, peers: &mut Peers) {
     let ours = load::contention(servers, &peers.ours).await;
     let theirs = load::contention(servers, &peers.theirs).await;
+    let mut others = vec![(Theirs::NAME, theirs)];
+    if let Some(peer) = &mut peers.node_redlock {
+        others.push((NodeRedlock::NAME, peer.contention(servers).await));
+    }
     let state = "16 tasks, one key";
     let handoff = |run: &Contention| run.handoff_p50.as_secs_f64() * 1e6;
-    line(
-        state,
-        "hand-off to another task, p50 us",
-        handoff(&ours),
-        handoff(&theirs),
-    );
-    line(
-        state,
-        "commands per acquisition",
-        ours.commands,
-        theirs.commands,
-    );
-    for (name, run) in [(Ours::NAME, &ours), (Theirs::NAME, &theirs)] {
+    for (name, other) in &others {
+        for (what, ours, theirs) in [
+            (
+                "hand-off to another task, p50 us",
+                handoff(&ours),
+                handoff(other),
+            ),
+            ("commands per acquisition", ours.commands, other.commands),
+        ] {
+            println!(
+                "{state}: {what}: {} {ours:.1}, {name} {theirs:.1}, ratio {:.3}",
+                Ours::NAME,
+                ours / theirs,
+            );
+        }
+    }
+    others.insert(0, (Ours::NAME, ours));
+    for (name, run) in &others {
         println!(
             "{state}: turns per task, {name}: {} to {} (max/min {:.2})",
             run.least,
@@ -335,15 +365,6 @@ async fn contended(servers: &Servers, peers: &Peers) {
             run.most as f64 / run.least.max(1) as f64,
         );
     }
-}
-
-fn line(state: &str, what: &str, ours: f64, theirs: f64) {
-    println!(
-        "{state}: {what}: {} {ours:.1}, {} {theirs:.1}, ratio {:.3}",
-        Ours::NAME,
-        Theirs::NAME,
-        ours / theirs,
-    );
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
