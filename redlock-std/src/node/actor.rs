@@ -785,7 +785,7 @@ fn rejected(error: ServerError) -> TransportError {
 mod tests {
     use std::net::TcpListener;
 
-    use redlock_core::transport::Command;
+    use redlock_core::transport::{Command, VoteConditions};
     use redlock_core::{Token, Transport};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -943,19 +943,54 @@ mod tests {
     async fn a_node_that_answers_one_command_after_the_other_is_not_silent() {
         let (node, actor) = prepared();
         let (mut session, mut remote) = session(&actor, 1_000_000);
-        queue_releases(&node, 100, b"dock-7");
-        assert!(poll(&mut session).await.is_pending());
-        let silent_since = |session: &Session<'_>| {
-            let oldest = session.in_flight.front();
-            session.silent_since(oldest.unwrap())
-        };
-        let mut before = silent_since(&session);
+        answer_one(&node, &mut session, &mut remote).await;
+        for count in [1, 100] {
+            queue_releases(&node, count, b"dock-7");
+            assert!(poll(&mut session).await.is_pending());
+        }
+        // Of the first write, and then of the second.
         for _ in 0..3 {
+            let before = Instant::now();
             remote.write_all(b":1\r\n").await.unwrap();
             assert!(poll(&mut session).await.is_pending());
-            let now = silent_since(&session);
-            assert!(now > before);
-            before = now;
+            let oldest = session.in_flight.front().unwrap();
+            assert!(session.silent_since(oldest) >= before);
+        }
+    }
+
+    #[tokio::test]
+    async fn no_grant_to_a_command_in_flight_counts_once_the_node_has_answered_like_a_replica() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 1_000_000);
+        actor.queue.record(None, SystemClock.now());
+        answer_one(&node, &mut session, &mut remote).await;
+        let token = Token::from_bytes([1; Token::LEN]);
+        let acquire = Command::acquire(b"dock-7", &token, 10_000, VoteConditions::NONE);
+        let mut nodes = [(); 4].map(|()| node.clone());
+        let mut answers = Vec::new();
+        let mut callers = nodes.iter_mut();
+        let context = &mut Context::from_waker(std::task::Waker::noop());
+        for of_write in [1, 2, 1] {
+            for node in callers.by_ref().take(of_write) {
+                let mut answer = Box::pin(node.execute(&acquire));
+                assert!(answer.as_mut().poll(context).is_pending());
+                answers.push(answer);
+            }
+            assert!(poll(&mut session).await.is_pending());
+        }
+        let replies = [
+            &b"-READONLY it is a replica\r\n"[..],
+            b":1\r\n",
+            b":1\r\n",
+            b":1\r\n",
+        ];
+        for (reply, answer) in replies.into_iter().zip(&mut answers) {
+            remote.write_all(reply).await.unwrap();
+            assert!(poll(&mut session).await.is_pending());
+            let denied = Err(Failure::Denied(Denial::Replica));
+            let answer = answer.as_mut().poll(context);
+            let answer = answer.map_err(|error| error.failure().clone());
+            assert_eq!(answer, Poll::Ready(denied));
         }
     }
 
