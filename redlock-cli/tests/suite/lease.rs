@@ -338,7 +338,7 @@ fn what_to_do_about_a_file_in_the_place_of_a_lease_fits_what_it_is() {
     }
     let ended = lock(&servers, directory.path(), &[]);
     ended.expect_stderr("it is a folder");
-    assert_eq!(servers.key_count(), 0);
+    expect_no_keys(&servers);
 }
 
 #[test]
