@@ -25,6 +25,7 @@ mod queue;
 mod replies;
 mod request;
 mod round_trip;
+mod silences;
 mod socket;
 mod status;
 mod stop;

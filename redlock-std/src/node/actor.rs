@@ -26,6 +26,7 @@ use super::of_process::OfProcess;
 use super::queue::{Bundle, Queue, left_out_after};
 use super::request;
 use super::round_trip::RoundTrip;
+use super::silences::Silences;
 use super::wire::Wire;
 use crate::clock::SystemClock;
 
@@ -94,6 +95,7 @@ impl Actor {
     async fn serve(&self) {
         let mut backoff = Backoff::new(self.address.is_tls());
         let mut limit = ConnectLimit::new(self.address.is_tls());
+        let mut silences = Silences::default();
         let mut took = Duration::ZERO;
         // Why the last connection ended. `None` at first: calls wait for the first connection as long as it takes.
         let mut known = None;
@@ -118,7 +120,7 @@ impl Actor {
                     self.queue.record(node_info, asked_at);
                     self.queue.connected();
                     let connected_at = Instant::now();
-                    let mut session = Session::new(self, link);
+                    let mut session = Session::new(self, link, silences);
                     let end = session.run().await;
                     let has_answered = session.has_answered;
                     drop(session);
@@ -128,6 +130,9 @@ impl Actor {
                     self.queue.disconnected(&kind);
                     // Delay if the server accepts connections, and closes them or is hostile at once.
                     let lived = connected_at.elapsed();
+                    if let TransportError::Silent(silent_for) = kind {
+                        silences.note(lived, silent_for);
+                    }
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
                     if has_lasted && !kind.is_violation() && backoff.is_over(lived) {
                         known = Some(kind);
@@ -223,6 +228,8 @@ struct Session<'a> {
     queue: &'a Queue,
     mail: &'a Mail,
     round_trip: &'a RoundTrip,
+    /// Those before this connection.
+    silences: Silences,
     link: Link,
     /// From then on, an address that is in doubt is left.
     grown_up: Pin<Box<Sleep>>,
@@ -286,6 +293,9 @@ const MAX_BATCH: usize = 128;
 /// The largest number of unanswered writes. Further commands wait in the queue, which is bounded.
 const MAX_IN_FLIGHT: usize = 16;
 
+/// No more is sent while so many bytes are unanswered: extensions would wait behind them. Short commands never are so many.
+const MANY_IN_FLIGHT: u64 = 512 * 1024;
+
 /// A connection whose address is in doubt lasts for so long: two names of one server would make a client connect again and again.
 const MIN_LIFE_IN_DOUBT: Duration = Duration::from_secs(3);
 
@@ -293,8 +303,9 @@ const MIN_LIFE_IN_DOUBT: Duration = Duration::from_secs(3);
 const MAX_TURNS: u32 = 32;
 
 impl<'a> Session<'a> {
-    fn new(actor: &'a Actor, link: Link) -> Self {
+    fn new(actor: &'a Actor, link: Link, silences: Silences) -> Self {
         Self {
+            silences,
             queue: &actor.queue,
             mail: &actor.mail,
             round_trip: &actor.round_trip,
@@ -319,6 +330,11 @@ impl<'a> Session<'a> {
         // When a task has used up its budget, tokio makes every socket look empty. Then a node whose replies have arrived would count
         // as silent.
         let end = tokio::task::unconstrained(poll_fn(|context| self.poll(context))).await;
+        if matches!(end, End::Broken(TransportError::Silent(_))) {
+            // Or an acquire could arrive after its release, which is sent on the next connection. And that one would wait for bytes that
+            // nobody wants.
+            self.link.wire.abort();
+        }
         self.rescue_releases(match &end {
             End::Broken(kind) if kind.is_violation() => kind,
             End::Broken(_) | End::Closed => &TransportError::Disconnected,
@@ -334,7 +350,7 @@ impl<'a> Session<'a> {
                 // go in one write. If their next command had to wake it, tokio would poll it at once, for this command alone.
                 context.waker().wake_by_ref();
             }
-            let was_full = self.link.wire.is_full();
+            let had_room = self.has_room();
             let mut has_received = false;
             // After the first turn nothing is left to write or to read, unless there are new commands.
             if has_sent || turn == 1 {
@@ -350,8 +366,8 @@ impl<'a> Session<'a> {
                     return Poll::Ready(End::Broken(kind));
                 }
             }
-            let has_room = was_full && !self.link.wire.is_full();
-            if !has_received && !has_room && !self.resume_postponed(context) {
+            let has_got_room = !had_room && self.has_room();
+            if !has_received && !has_got_room && !self.resume_postponed(context) {
                 break;
             }
             if turn == MAX_TURNS {
@@ -381,7 +397,7 @@ impl<'a> Session<'a> {
         // release waits for another connection.
         let most = if self.has_answered { MAX_IN_FLIGHT } else { 1 };
         let mut has_sent = false;
-        while self.in_flight.len() < most && !self.link.wire.is_full() && !self.leaves(context) {
+        while self.in_flight.len() < most && self.has_room() && !self.leaves(context) {
             let Some(bundle) = self.queue.take(MAX_BATCH, context.waker()) else {
                 break;
             };
@@ -390,6 +406,13 @@ impl<'a> Session<'a> {
             self.in_flight.push_back(batch);
         }
         has_sent
+    }
+
+    /// Whether so few bytes are unwritten, and unanswered, that more may be sent.
+    fn has_room(&self) -> bool {
+        let oldest = self.in_flight.front();
+        let unanswered = oldest.map_or(0, |batch| self.link.wire.end() - batch.begin);
+        unanswered < MANY_IN_FLIGHT && !self.link.wire.is_full()
     }
 
     /// Reads what has arrived, and passes the answers to the callers. Returns whether there were any.
@@ -421,10 +444,7 @@ impl<'a> Session<'a> {
             let Some(mut batch) = self.in_flight.pop_front() else {
                 break;
             };
-            let now = Instant::now();
-            self.heard_at = Some(now);
-            self.round_trip
-                .note(now.saturating_duration_since(batch.sent_at));
+            self.note_answer(&batch);
             self.has_answered = true;
             self.pass_on(&mut batch);
             has_completed = true;
@@ -439,6 +459,13 @@ impl<'a> Session<'a> {
         Ok(has_completed)
     }
 
+    fn note_answer(&mut self, batch: &Batch) {
+        let now = Instant::now();
+        self.heard_at = Some(now);
+        let took = now.saturating_duration_since(batch.sent_at);
+        self.round_trip.note(took);
+    }
+
     /// Passes on the answers of the first batch, of which others have not arrived. Returns whether there were any.
     ///
     /// Over a slow network, many long commands take their time, and their callers do not wait for one another. If the connection
@@ -447,7 +474,7 @@ impl<'a> Session<'a> {
         let first = self.in_flight.front();
         let has_answers = first.is_some_and(|batch| !batch.answers.is_empty());
         if has_answers && let Some(mut batch) = self.in_flight.pop_front() {
-            self.heard_at = Some(Instant::now());
+            self.note_answer(&batch);
             self.pass_on(&mut batch);
             self.in_flight.push_front(batch);
         }
@@ -649,7 +676,7 @@ impl<'a> Session<'a> {
             .iter()
             .flat_map(|batch| batch.calls.as_slice());
         let longest = calls.map(Call::node_timeout).max().unwrap_or_default();
-        longest.saturating_mul(8).max(LEAST)
+        self.silences.patience(longest.saturating_mul(8).max(LEAST))
     }
 
     /// Requeues releases for the next connection: a release may be sent twice, but must not be lost. For other commands in
@@ -783,31 +810,40 @@ fn rejected(error: ServerError) -> TransportError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
     use std::net::TcpListener;
 
     use redlock_core::transport::{Command, VoteConditions};
     use redlock_core::{Token, Transport};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
-    use super::super::metered::Credit;
+    use super::super::metered::{Credit, Metered};
     use super::super::replies::Replies;
+    use super::super::socket::Stream;
     use super::*;
     use crate::node::{RedisNode, random_mailbox};
 
+    const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+
     /// A session with a node that takes so many bytes at once, and the node's end of the connection.
     fn session(actor: &Actor, room: usize) -> (Session<'_>, tokio::io::DuplexStream) {
-        let credit = Credit::new();
         let (stream, node) = tokio::io::duplex(room);
+        (session_over(actor, Box::new(stream)), node)
+    }
+
+    fn session_over(actor: &Actor, stream: Box<dyn Stream>) -> Session<'_> {
+        let credit = Credit::new();
         let replies = Replies::of_commands(Arc::clone(&credit));
-        let wire = Wire::new(Box::new(stream), replies, credit);
+        let wire = Wire::new(stream, replies, credit);
         actor.queue.connected();
-        (Session::new(actor, Link::over(wire)), node)
+        Session::new(actor, Link::over(wire), Silences::default())
     }
 
     fn prepared() -> (RedisNode, Actor) {
         let address = Address::parse("redis://127.0.0.1:1").unwrap();
         let lines = crate::lines::Teller::alone();
-        RedisNode::prepare(address, Duration::from_secs(1), random_mailbox(), lines)
+        RedisNode::prepare(address, NODE_TIMEOUT, random_mailbox(), lines)
     }
 
     /// Queues so many releases. Returns how long they are together, about.
@@ -829,9 +865,9 @@ mod tests {
         const KEY: [u8; 1_000] = [b'k'; 1_000];
 
         let (node, actor) = prepared();
-        let (mut session, mut remote) = session(&actor, 1_000_000);
+        let (mut session, mut remote) = session(&actor, 100_000);
         answer_one(&node, &mut session, &mut remote).await;
-        // From now on nothing is read, and the buffers of the network take a megabyte.
+        // From now on nothing is read, and the buffers of the network take 100 KB.
         let queued = queue_releases(&node, 3_000, &KEY);
         for _ in 0..100 {
             assert!(poll(&mut session).await.is_pending());
@@ -854,11 +890,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_has_not_left_this_machine_for_a_silent_node_is_never_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap());
+        let stream = stream.await.unwrap();
+        let (mut remote, _) = listener.accept().unwrap();
+        let (node, actor) = prepared();
+        let stream = Metered::new(stream, Credit::new());
+        let mut session = session_over(&actor, Box::new(stream));
+        queue_releases(&node, 10, &[b'k'; 60_000]);
+        let End::Broken(kind) = session.run().await else {
+            panic!("the node answers nothing");
+        };
+        assert!(matches!(kind, TransportError::Silent(_)), "{kind}");
+        drop(session);
+        let end = std::io::Read::read_to_end(&mut remote, &mut Vec::new());
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn no_more_is_sent_while_very_much_is_unanswered() {
+        let (node, actor) = prepared();
+        let (mut session, mut remote) = session(&actor, 10_000_000);
+        answer_one(&node, &mut session, &mut remote).await;
+        let queued = queue_releases(&node, 3_000, &[b'k'; 1_000]) as u64;
+        assert!(poll(&mut session).await.is_pending());
+        let sent = session.link.wire.end();
+        let expected = MANY_IN_FLIGHT..2 * MANY_IN_FLIGHT;
+        assert!(expected.contains(&sent), "{sent} of {queued}");
+        assert_eq!(session.link.wire.written_to(), sent);
+
+        let replies = answered(&mut session);
+        remote.write_all(&b":1\r\n".repeat(replies)).await.unwrap();
+        assert!(poll(&mut session).await.is_pending());
+        assert!(session.link.wire.end() - sent >= MANY_IN_FLIGHT);
+    }
+
+    #[tokio::test]
     async fn all_for_which_there_is_room_is_sent_at_once() {
         let (node, actor) = prepared();
         let (mut session, mut remote) = session(&actor, 10_000_000);
         answer_one(&node, &mut session, &mut remote).await;
-        queue_releases(&node, 1_000, &[b'k'; 1_000]);
+        queue_releases(&node, 1_000, &[b'k'; 100]);
         // Nothing else would wake the session: nothing is left to write, and no reply comes.
         assert!(poll(&mut session).await.is_pending());
         let sent: usize = session.in_flight.iter().map(Batch::replies).sum();
@@ -951,10 +1024,12 @@ mod tests {
         // Of the first write, and then of the second.
         for _ in 0..3 {
             let before = Instant::now();
+            actor.round_trip.note(Duration::ZERO);
             remote.write_all(b":1\r\n").await.unwrap();
             assert!(poll(&mut session).await.is_pending());
             let oldest = session.in_flight.front().unwrap();
             assert!(session.silent_since(oldest) >= before);
+            assert!(actor.round_trip.known().is_some());
         }
     }
 

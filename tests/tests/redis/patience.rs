@@ -296,6 +296,22 @@ async fn many_long_releases_on_a_narrow_way_are_sent_once_and_cost_no_other_guar
     servers.expect_no_keys().await;
 }
 
+/// It takes a second and a half, and then as long again on each new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_takes_longer_than_a_node_may_be_silent_arrives() {
+    const TTL: Duration = Duration::from_secs(60);
+
+    let (servers, proxies, redlock) = far(3, Duration::ZERO, Options::new(TTL).unwrap()).await;
+    let guard = redlock.acquire("k".repeat(60_000)).await.unwrap();
+    eventually("each node has the key", TTL / 3, || {
+        servers.key_count() == 3
+    })
+    .await;
+    proxies.iter().for_each(|proxy| proxy.narrow(40_000));
+    drop(guard);
+    eventually("no key is left", TTL / 3, || servers.key_count() == 0).await;
+}
+
 /// Whether no node could be reached at all.
 fn all_failed(error: &AcquireError) -> bool {
     let AcquireError::Nodes(error) = error else {
