@@ -122,7 +122,8 @@ impl Actor {
                     let connected_at = Instant::now();
                     let mut session = Session::new(self, link, silences);
                     let end = session.run().await;
-                    let has_answered = session.has_answered;
+                    let (has_answered, answered_for) =
+                        (session.has_answered, session.answered_for());
                     drop(session);
                     let End::Broken(kind) = end else {
                         return;
@@ -130,9 +131,7 @@ impl Actor {
                     self.queue.disconnected(&kind);
                     // Delay if the server accepts connections, and closes them or is hostile at once.
                     let lived = connected_at.elapsed();
-                    if let TransportError::Silent(silent_for) = kind {
-                        silences.note(lived, silent_for);
-                    }
+                    silences.note(&kind, answered_for);
                     let has_lasted = lived >= MIN_IDLE_LIFE || has_answered && lived >= MIN_LIFE;
                     if has_lasted && !kind.is_violation() && backoff.is_over(lived) {
                         known = Some(kind);
@@ -230,6 +229,9 @@ struct Session<'a> {
     round_trip: &'a RoundTrip,
     /// Those before this connection.
     silences: Silences,
+    connected_at: Instant,
+    /// Whether the last handle was dropped while the node was silent.
+    is_closing: bool,
     link: Link,
     /// From then on, an address that is in doubt is left.
     grown_up: Pin<Box<Sleep>>,
@@ -306,6 +308,8 @@ impl<'a> Session<'a> {
     fn new(actor: &'a Actor, link: Link, silences: Silences) -> Self {
         Self {
             silences,
+            connected_at: Instant::now(),
+            is_closing: false,
             queue: &actor.queue,
             mail: &actor.mail,
             round_trip: &actor.round_trip,
@@ -421,8 +425,12 @@ impl<'a> Session<'a> {
         let is_violation = completed.as_ref().is_err_and(TransportError::is_violation);
         let has_partial = !is_violation && self.pass_on_partial();
         let has_received = completed? || has_partial;
-        if has_received && std::mem::take(&mut self.is_left_out) {
-            self.queue.connected();
+        if has_received {
+            let unanswered = self.in_flight.iter().map(Batch::unanswered).sum();
+            self.link.wire.settle(unanswered)?;
+            if std::mem::take(&mut self.is_left_out) {
+                self.queue.connected();
+            }
         }
         Ok(has_received)
     }
@@ -451,10 +459,6 @@ impl<'a> Session<'a> {
         }
         if self.in_flight.is_empty() && self.link.wire.has_unreturned() {
             return Err(TransportError::Flooded);
-        }
-        if has_completed {
-            let unanswered = self.in_flight.iter().map(Batch::unanswered).sum();
-            self.link.wire.settle(unanswered)?;
         }
         Ok(has_completed)
     }
@@ -630,6 +634,10 @@ impl<'a> Session<'a> {
                 return Poll::Pending;
             };
             let silent_since = self.silent_since(oldest);
+            if self.is_left_out && !self.is_closing && self.queue.is_closed() {
+                self.is_closing = true;
+                self.alarm_at = None;
+            }
             let left_out_at = silent_since + oldest.left_out_after;
             let due = match self.is_left_out {
                 true => self
@@ -655,7 +663,8 @@ impl<'a> Session<'a> {
             }
             if now >= left_out_at && !self.is_left_out {
                 self.is_left_out = true;
-                self.queue.leave_out(silent_since);
+                let given_up_at = silent_since + self.usually_replaced_after();
+                self.queue.leave_out(silent_since, given_up_at);
             }
         }
     }
@@ -669,6 +678,16 @@ impl<'a> Session<'a> {
 
     /// After this time without an answer, the actor closes the connection and reconnects.
     fn replaced_after(&self) -> Duration {
+        let usual = self.usually_replaced_after();
+        // The actor ends soon, and has to try again before that.
+        match self.is_closing {
+            true => usual,
+            false => self.silences.patience(usual, self.answered_for()),
+        }
+    }
+
+    /// The same if the node has not been silent before.
+    fn usually_replaced_after(&self) -> Duration {
         const LEAST: Duration = Duration::from_secs(1);
 
         let calls = self
@@ -676,7 +695,13 @@ impl<'a> Session<'a> {
             .iter()
             .flat_map(|batch| batch.calls.as_slice());
         let longest = calls.map(Call::node_timeout).max().unwrap_or_default();
-        self.silences.patience(longest.saturating_mul(8).max(LEAST))
+        longest.saturating_mul(8).max(LEAST)
+    }
+
+    /// For how long after the connect the node has gone on answering.
+    fn answered_for(&self) -> Duration {
+        let heard_at = self.heard_at.unwrap_or(self.connected_at);
+        heard_at.saturating_duration_since(self.connected_at)
     }
 
     /// Requeues releases for the next connection: a release may be sent twice, but must not be lost. For other commands in
@@ -825,6 +850,7 @@ mod tests {
     use crate::node::{RedisNode, random_mailbox};
 
     const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+    const MINUTE: Duration = Duration::from_secs(60);
 
     /// A session with a node that takes so many bytes at once, and the node's end of the connection.
     fn session(actor: &Actor, room: usize) -> (Session<'_>, tokio::io::DuplexStream) {
@@ -906,6 +932,38 @@ mod tests {
         drop(session);
         let end = std::io::Read::read_to_end(&mut remote, &mut Vec::new());
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_was_silent_often_may_be_silent_for_longer_while_there_is_a_handle() {
+        let (node, actor) = prepared();
+        let (mut session, _remote) = session(&actor, 1_000_000);
+        for _ in 0..6 {
+            session
+                .silences
+                .note(&TransportError::Silent(NODE_TIMEOUT), Duration::ZERO);
+        }
+        queue_releases(&node, 1, b"dock-7");
+        let dropped = async {
+            while actor.queue.current_reach().is_connected {
+                tokio::time::sleep(NODE_TIMEOUT / 10).await;
+            }
+            drop(node);
+        };
+        let end = async {
+            // As the actor does.
+            tokio::select! {
+                biased;
+                end = session.run() => end,
+                () = actor.queue.farewell() => End::Closed,
+            }
+        };
+        let (end, ()) = tokio::join!(end, dropped);
+        let End::Broken(TransportError::Silent(silent_for)) = end else {
+            panic!("the node answers nothing, and there is time to try again");
+        };
+        assert!(silent_for < Duration::from_secs(10), "{silent_for:?}");
+        assert!(session.silences.patience(NODE_TIMEOUT, Duration::ZERO) > NODE_TIMEOUT * 32);
     }
 
     #[tokio::test]
@@ -1031,6 +1089,9 @@ mod tests {
             assert!(session.silent_since(oldest) >= before);
             assert!(actor.round_trip.known().is_some());
         }
+        assert!(session.answered_for() < MINUTE);
+        session.connected_at = session.connected_at.checked_sub(MINUTE).unwrap();
+        assert!(session.answered_for() >= MINUTE);
     }
 
     #[tokio::test]
@@ -1070,25 +1131,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reply_has_no_room_that_others_of_its_write_have_used() {
-        let (node, actor) = prepared();
-        let (mut session, mut remote) = session(&actor, 1_000_000);
-        answer_one(&node, &mut session, &mut remote).await;
-        for count in [1, 100] {
-            queue_releases(&node, count, b"dock-7");
-            assert!(poll(&mut session).await.is_pending());
+    async fn a_reply_has_no_room_that_others_have_used() {
+        // Of its write, and of the one before.
+        for writes in [&[100][..], &[1, 100]] {
+            let (node, actor) = prepared();
+            let (mut session, mut remote) = session(&actor, 1_000_000);
+            answer_one(&node, &mut session, &mut remote).await;
+            for count in writes {
+                queue_releases(&node, *count, b"dock-7");
+                assert!(poll(&mut session).await.is_pending());
+            }
+            // All is answered but for a reply that has not ended.
+            let replies = writes.iter().sum::<usize>() - 1;
+            remote.write_all(&b":1\r\n".repeat(replies)).await.unwrap();
+            remote
+                .write_all(&[b"-", &[b'x'; 20_000][..]].concat())
+                .await
+                .unwrap();
+            let end = poll(&mut session).await;
+            assert!(matches!(
+                end,
+                Poll::Ready(End::Broken(TransportError::Flooded))
+            ));
         }
-        // The first write is answered, and the second one but for a reply that has not ended.
-        remote.write_all(&b":1\r\n".repeat(1 + 99)).await.unwrap();
-        remote
-            .write_all(&[b"-", &[b'x'; 20_000][..]].concat())
-            .await
-            .unwrap();
-        let end = poll(&mut session).await;
-        assert!(matches!(
-            end,
-            Poll::Ready(End::Broken(TransportError::Flooded))
-        ));
     }
 
     #[tokio::test]

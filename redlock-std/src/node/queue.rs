@@ -85,7 +85,10 @@ enum Status {
     /// Connected: calls wait for replies.
     Up,
     /// The node has not answered since then. Calls fail at once, except those with a longer timeout.
-    Silent(Instant),
+    Silent {
+        since: Instant,
+        given_up_at: Instant,
+    },
     /// Calls fail at once, for this reason. If there is a `probe_at`, the first call from then on lets the actor
     /// reconnect, and waits for the connection.
     Failing {
@@ -341,7 +344,12 @@ impl Queue {
 
     /// Whether the node is reached, and since when.
     pub(crate) fn current_reach(&self) -> Reach {
-        self.lock().reach.clone()
+        let state = self.lock();
+        let mut reach = state.reach.clone();
+        if let Status::Silent { since, .. } = state.status {
+            reach.error = Some(TransportError::Silent(since.elapsed()));
+        }
+        reach
     }
 
     /// Records whether the node refuses acquires of any key, and why.
@@ -418,9 +426,9 @@ impl Queue {
 
     /// Records that the node has not answered since `since`. Fails calls whose timeout is not longer than that, now and
     /// from now on.
-    pub(crate) fn leave_out(&self, since: Instant) {
+    pub(crate) fn leave_out(&self, since: Instant, given_up_at: Instant) {
         let mut state = self.lock();
-        state.status = Status::Silent(since);
+        state.status = Status::Silent { since, given_up_at };
         let silent_for = since.elapsed();
         let kind = TransportError::Silent(silent_for);
         let was_up = state.reach(Some(&kind));
@@ -465,6 +473,11 @@ impl Queue {
         self.closed.notify_one();
     }
 
+    /// Whether the last handle was dropped.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// Whether the last handle was dropped and nothing is queued. Removes releases whose key has expired.
     pub(crate) fn is_done(&self) -> bool {
         let mut state = self.lock();
@@ -481,12 +494,13 @@ impl Queue {
         tokio::time::sleep(FAREWELL).await;
     }
 
-    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached. One that is
-    /// silent may only be busy for a moment, and one that has closed a connection may accept the next one.
+    /// The number of releases that the node has not answered yet, and could answer soon: zero if it cannot be reached, or is given up. One
+    /// that is silent may only be busy for a moment, and one that has closed a connection may accept the next one.
     pub(crate) fn releases_to_wait_for(&self) -> usize {
         let state = self.lock();
         let is_soon = match &state.status {
-            Status::Connecting | Status::Up | Status::Silent(_) => true,
+            Status::Connecting | Status::Up => true,
+            Status::Silent { given_up_at, .. } => Instant::now() < *given_up_at,
             Status::Failing { kind, .. } => matches!(kind, TransportError::Disconnected),
             Status::Ended => false,
         };
@@ -589,7 +603,7 @@ impl State {
         }
         match &self.status {
             Status::Connecting | Status::Up => {}
-            Status::Silent(since) => {
+            Status::Silent { since, .. } => {
                 let silent_for = since.elapsed();
                 if silent_for >= left_out_after(call.node_timeout()) {
                     return Some(TransportError::Silent(silent_for));
@@ -1041,6 +1055,25 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_the_releases_of_a_node_that_is_silent_for_too_long_and_its_status_says_for_how_long()
+     {
+        let queue = queue();
+        queue.connected();
+        queue.push_unattended(release(LONG));
+        let since = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
+        for (given_up_at, waited_for) in [(Instant::now() + LONG, 1), (Instant::now(), 0)] {
+            queue.leave_out(since, given_up_at);
+            assert_eq!(queue.releases_to_wait_for(), waited_for);
+            assert_eq!(queue.unanswered_releases(), 1);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        let Some(TransportError::Silent(silent_for)) = queue.current_reach().error else {
+            panic!("it is silent");
+        };
+        assert!(silent_for >= Duration::from_millis(7_002), "{silent_for:?}");
+    }
+
+    #[test]
     fn callers_with_a_shorter_timeout_skip_a_silent_node() {
         let queue = queue();
         let mut hasty = queue
@@ -1049,7 +1082,7 @@ mod tests {
             .answer;
         let mut patient = queue.push(acquire(LONG)).unwrap().answer;
         let second_ago = Instant::now().checked_sub(Duration::from_secs(1));
-        queue.leave_out(second_ago.unwrap());
+        queue.leave_out(second_ago.unwrap(), Instant::now());
         assert!(hasty.try_recv().unwrap().is_err());
         assert!(patient.try_recv().is_err(), "no answer yet");
         assert!(queue.push(acquire(Duration::from_millis(1))).is_err());
