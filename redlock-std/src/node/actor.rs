@@ -946,7 +946,7 @@ mod tests {
         queue_releases(&node, 1, b"dock-7");
         let dropped = async {
             while actor.queue.current_reach().is_connected {
-                tokio::time::sleep(NODE_TIMEOUT / 10).await;
+                sleep(NODE_TIMEOUT / 10).await;
             }
             drop(node);
         };
