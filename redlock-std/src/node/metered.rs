@@ -117,10 +117,6 @@ impl<S> Metered<S> {
     pub(crate) const fn new(inner: S, credit: Arc<Credit>) -> Self {
         Self { inner, credit }
     }
-
-    pub(crate) const fn get_ref(&self) -> &S {
-        &self.inner
-    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {

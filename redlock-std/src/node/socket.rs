@@ -4,53 +4,20 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use redis::RedisError;
-use tokio::io::{AsyncRead, AsyncWrite, Empty};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::address::{Address, Place};
 use super::error::{TransportError, in_words};
 use super::metered::{Credit, Metered};
 
 /// A stream of bytes to a node.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Has the stream forget what was written and has not left this machine, once it is dropped. Otherwise the system goes on sending it.
-    fn abort(&self) {}
-}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl Stream for Box<dyn Stream> {
-    fn abort(&self) {
-        (**self).abort();
-    }
-}
-
-impl Stream for Metered<TcpStream> {
-    fn abort(&self) {
-        // It fails if the connection is closed already.
-        drop(self.get_ref().set_zero_linger());
-    }
-}
-
-#[cfg(unix)]
-impl Stream for Metered<tokio::net::UnixStream> {}
-
-#[cfg(feature = "tls-rustls")]
-impl Stream for tokio_rustls::client::TlsStream<Metered<TcpStream>> {
-    fn abort(&self) {
-        self.get_ref().0.abort();
-    }
-}
-
-impl Stream for Empty {}
-
-#[cfg(test)]
-impl Stream for tokio::io::DuplexStream {}
-
-#[cfg(test)]
-impl Stream for Metered<tokio::io::DuplexStream> {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// A connected socket that counts the bytes that arrive.
 pub(crate) enum Socket {
-    Tcp(Metered<TcpStream>),
+    Tcp(Metered<tokio::net::TcpStream>),
     #[cfg(unix)]
     Unix(Metered<tokio::net::UnixStream>),
 }

@@ -148,11 +148,6 @@ impl Wire {
         self.stream = Box::new(tokio::io::empty());
     }
 
-    /// Forgets what was written and has not left this machine, once the connection is dropped.
-    pub(crate) fn abort(&self) {
-        self.stream.abort();
-    }
-
     /// Whether something has arrived beside the replies that were returned.
     pub(crate) const fn has_unreturned(&self) -> bool {
         self.replies.unreturned() > 0

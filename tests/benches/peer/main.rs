@@ -118,15 +118,15 @@ fn main() {
 async fn only(servers: &Servers, kind: Kind, arguments: &Arguments) {
     let urls = servers.urls();
     match kind {
-        Kind::RedlockStd => cycles(&Ours::connect(&urls).await, arguments).await,
-        Kind::Fenced => cycles(&Ours::connect(&urls).await.fenced().await, arguments).await,
-        Kind::Rslock => cycles(&Theirs::connect(&urls).await, arguments).await,
-        Kind::Actors => cycles(&Floor::<Actor>::connect(&urls).await, arguments).await,
-        Kind::Sockets => cycles(&Floor::<Socket>::connect(&urls).await, arguments).await,
+        Kind::RedlockStd => cycles(&Ours::connect(&urls).await, kind, arguments).await,
+        Kind::Fenced => cycles(&Ours::connect(&urls).await.fenced().await, kind, arguments).await,
+        Kind::Rslock => cycles(&Theirs::connect(&urls).await, kind, arguments).await,
+        Kind::Actors => cycles(&Floor::<Actor>::connect(&urls).await, kind, arguments).await,
+        Kind::Sockets => cycles(&Floor::<Socket>::connect(&urls).await, kind, arguments).await,
     }
 }
 
-async fn cycles<C: Client>(client: &C, arguments: &Arguments) {
+async fn cycles<C: Client>(client: &C, kind: Kind, arguments: &Arguments) {
     let tasks = arguments.tasks;
     let Some(seconds) = arguments.seconds else {
         return load::cycles(client, tasks, arguments.cycles).await;
@@ -139,7 +139,7 @@ async fn cycles<C: Client>(client: &C, arguments: &Arguments) {
     };
     println!(
         "{}: {tasks} tasks on {tasks} keys for {seconds} s: {} cycles, p50 {:.1} ms, p99 {:.1} ms",
-        C::NAME,
+        kind.to_possible_value().unwrap().get_name(),
         cycles.len(),
         ms(50),
         ms(99)
