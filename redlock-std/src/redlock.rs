@@ -348,8 +348,8 @@ impl Redlock {
     /// Each call uses the node timeout of its own options. This timeout also decides how long a node can be silent
     /// before the call skips it. If commands with longer timeouts are in flight, the call may notice the silence later. A
     /// silent connection is replaced after eight node timeouts, the longest of the commands in flight, and at least a second. This time
-    /// doubles with each connection that ends so, up to a minute, until the node has answered on one for a minute: over a slow network, a
-    /// command with a long key may take so long. After the last handle is dropped, it does not double.
+    /// doubles with each connection that ends so, up to a minute, until the node has answered for a minute on one connection: over a slow
+    /// network, a command with a long key may take so long. After the last handle is dropped, it does not double.
     ///
     /// If [`connect`](Self::connect) would refuse the options, because the TTL is only a few milliseconds, every acquire
     /// fails with [`AcquireError::Build`].

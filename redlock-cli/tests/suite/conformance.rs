@@ -68,6 +68,7 @@ fn a_server_that_may_evict_keys_serves_no_fenced_locks() {
         "noeviction",
         "its maxmemory-policy is not noeviction",
     );
+    expect_no(&node, "fences", "set its maxmemory-policy to noeviction");
 }
 
 #[test]

@@ -27,8 +27,8 @@ impl Silences {
     }
 
     /// Records why a connection has ended on which the node has gone on answering for `answered_for`.
-    pub(crate) const fn note(&mut self, kind: &TransportError, answered_for: Duration) {
-        if answered_for.as_secs() >= MINUTE.as_secs() {
+    pub(crate) fn note(&mut self, kind: &TransportError, answered_for: Duration) {
+        if answered_for >= MINUTE {
             self.in_a_row = 0;
         } else if matches!(kind, TransportError::Silent(_)) {
             self.in_a_row = self.in_a_row.saturating_add(1);

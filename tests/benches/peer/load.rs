@@ -175,7 +175,7 @@ impl Contention {
     }
 }
 
-/// [`CONTENDERS`] tasks want one key, [`HOLD`] it and [`PAUSE`] after it.
+/// [`CONTENDERS`] tasks want one key, hold it for [`HOLD`], and pause for [`PAUSE`] after it.
 pub(crate) async fn contention<C: Client>(servers: &Servers, client: &C) -> Contention {
     let commands_before = commands(servers);
     let released: Arc<Mutex<Option<(usize, Instant)>>> = Arc::default();
